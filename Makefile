@@ -1,0 +1,45 @@
+# One word each; every target makes what it needs. The environment lives in .venv.
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+STAMP  := $(VENV)/.installed
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test lint type bench docs crash clean
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-7s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+$(STAMP): pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Python 3.11 or newer is needed; name one with: make PYTHON=/path/to/python3.11 $(MAKECMDGOALS)"; exit 1; }
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@echo "installing into $(VENV) ..."
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
+	@touch $@
+
+demo: $(STAMP) ## run the demonstration: a dozen slices in a throwaway repository
+	@$(BIN)/python -m dispatch demo
+
+test: $(STAMP) ## run every test
+	@$(BIN)/python -m pytest -q
+
+lint: $(STAMP) ## formatting, lint rules and the import floors
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/lint-imports --no-logo
+
+type: $(STAMP) ## mypy, strict
+	@$(BIN)/mypy
+
+bench: $(STAMP) ## the benchmarks, at sizes that end in about two minutes
+	@$(BIN)/python -m dispatch bench scale
+
+crash: $(STAMP) ## the long crash campaign: kill -9 a real run, restart it, check from outside
+	@$(BIN)/python -m benchmarks.crash --kills 300
+
+docs: $(STAMP) ## make the generated pages and pictures under docs/ anew
+	@$(BIN)/python -m benchmarks.docs
+
+clean: ## remove the environment and every cache
+	@rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
