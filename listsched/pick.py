@@ -1,0 +1,121 @@
+"""The one decision: which of the waiting tasks start now.
+
+List scheduling after R. L. Graham, "Bounds on Multiprocessing Timing Anomalies", SIAM J. Appl. Math. 17(2), 1969: walk
+the waiting tasks from best to worst and start each that can start while a place is free; one that is blocked never
+holds back a worse one. The simulator and the service both call `pick`; they differ only in what blocks a task.
+
+What keeps the walk cheap is that a task found blocked is *parked* on what blocked it (a resource: any hashable) and is
+not looked at again until that resource is woken. Then only its best waiter comes back, and the next one only once that
+one has started or turned out to be blocked by something else: ten thousand tasks behind one lock cost one look each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from heapq import heapify, heappop, heappush
+from operator import itemgetter
+from typing import Any, Generic, TypeVar
+
+T = TypeVar("T", bound=Hashable)
+_SLACK = 64  # stale entries that are not worth a clean-up
+
+
+class Waiting(Generic[T]):
+    """Waiting tasks, each with a key: smaller is better, no two equal.
+
+    Every task has one current key object; a heap entry that carries another one is stale and is dropped when met. So
+    re-keying is a push, and leaving is a dictionary deletion.
+
+    >>> waiting = Waiting()
+    >>> for task in ("b", "a", "c"):
+    ...     waiting.put(task, (task,))
+    >>> pick(waiting, 2, blocked=lambda task: "lock" if task == "a" else None, start=lambda task: None)
+    ['b', 'c']
+    >>> waiting.wake("lock")
+    >>> pick(waiting, 2, blocked=lambda task: None, start=lambda task: None)
+    ['a']
+    """
+
+    __slots__ = ("_entries", "_keys", "_parked", "_ready")
+
+    def __init__(self) -> None:
+        self._keys: dict[T, Any] = {}
+        self._ready: list[tuple[Any, T, Hashable]] = []  # key, task, the resource it was parked on before
+        self._parked: dict[Hashable, list[tuple[Any, T]]] = {}
+        self._entries = 0  # in all heaps, stale ones included
+
+    def __len__(self) -> int:
+        return len(self._keys)
+
+    def __contains__(self, task: object) -> bool:
+        return task in self._keys
+
+    def put(self, task: T, key: Any) -> None:
+        """Let `task` wait under `key`, or give it another key; either way it is looked at afresh."""
+        self._keys[task] = key
+        heappush(self._ready, (key, task, None))
+        self._entries += 1
+        if self._entries > 2 * len(self._keys) + _SLACK:
+            self.rekey(self._keys.__getitem__)
+
+    def discard(self, task: T) -> None:
+        """Let `task` wait no more, if it did."""
+        self._keys.pop(task, None)
+
+    def rekey(self, key: Callable[[T], Any]) -> None:
+        """Give every task a new key and look at all afresh."""
+        self._keys = {task: key(task) for task in self._keys}
+        self._ready = [(key, task, None) for task, key in self._keys.items()]
+        heapify(self._ready)
+        self._parked.clear()
+        self._entries = len(self._ready)
+
+    def wake(self, resource: Hashable) -> None:
+        """Say that `resource` blocks no more (or may not): its best waiter is looked at again."""
+        heap = self._parked.get(resource)
+        if heap is None:
+            return
+        while heap:
+            key, task = heappop(heap)
+            if self._keys.get(task) is key:
+                heappush(self._ready, (key, task, resource))
+                break
+            self._entries -= 1
+        if not heap:
+            del self._parked[resource]
+
+    def in_order(self) -> list[T]:
+        """All waiting tasks, best first, parked ones in their place."""
+        return [task for task, _ in sorted(self._keys.items(), key=itemgetter(1))]
+
+
+def pick(
+    waiting: Waiting[T],
+    places: int,
+    blocked: Callable[[T], Hashable | None],
+    start: Callable[[T], object],
+) -> list[T]:
+    """Start what can start, best first, at most `places` of them; returns them in that order.
+
+    `blocked(task)` names a resource that keeps the task from starting, or None; the caller must `wake` that resource
+    when it may have become free. `start(task)` is called before the next task is looked at, so that it can block it.
+    A started task waits no more.
+    """
+    started: list[T] = []
+    keys, ready, parked = waiting._keys, waiting._ready, waiting._parked
+    while ready and len(started) < places:
+        key, task, source = heappop(ready)
+        if keys.get(task) is not key:
+            waiting._entries -= 1
+        elif (resource := blocked(task)) is not None:
+            heappush(parked.setdefault(resource, []), (key, task))
+            if resource == source:
+                continue  # still busy: the others stay parked
+        else:
+            waiting._entries -= 1
+            del keys[task]
+            started.append(task)
+            start(task)
+        if source is not None:
+            waiting.wake(source)
+    return started
