@@ -80,7 +80,7 @@ class Plan(Generic[Task]):
             raise PlanError("order must be a directed graph, or nothing says which task comes first")
         _check_capacity(capacity)
         cliques = tuple(tuple(clique) for clique in conflicts)
-        index = {task: i for i, task in enumerate(order)}
+        index = dict(zip(order, range(len(order)), strict=True))
         lengths = _durations(index, durations)
         members = _members(index, cliques)
         successors = [tuple(map(index.__getitem__, after)) for _, after in order.adjacency()]
@@ -119,39 +119,52 @@ def _durations(index: Mapping[Task, int], durations: Mapping[Task, float]) -> li
         if all(0 <= length < math.inf for length in lengths):
             return lengths
     except (KeyError, TypeError):
-        pass  # named below: the loop above is for speed
+        pass  # this was for speed; below is who is to blame
     for task in index:
         if task not in durations:
             raise PlanError(f"task {task!r} has no duration")
-        length = durations[task]
-        if not isinstance(length, int | float) or not 0 <= length < math.inf:
-            raise PlanError(f"task {task!r} has the duration {length!r}, which is no finite number from 0 up")
-    raise AssertionError("a bad duration was not found again: the mapping changes while it is read")
+        if not _is_length(durations[task]):
+            raise PlanError(f"task {task!r} has the duration {durations[task]!r}, not a finite number from 0 up")
+    raise AssertionError("durations changed while they were read")
+
+
+def _is_length(value: Any) -> bool:
+    try:
+        return bool(0 <= value < math.inf)
+    except TypeError:
+        return False
 
 
 def _members(index: Mapping[Task, int], cliques: tuple[tuple[Task, ...], ...]) -> list[tuple[int, ...]]:
     found = []
     for clique in cliques:
-        for task in clique:
-            if task not in index:
-                raise PlanError(f"a conflict names {task!r}, which is no task of the order")
-        if len(set(clique)) < len(clique):
+        try:
+            members = tuple(map(index.__getitem__, clique))
+        except KeyError:
+            stranger = next(task for task in clique if task not in index)
+            raise PlanError(f"a conflict names {stranger!r}, which is no task of the order") from None
+        if len(set(members)) < len(members):
             twice = next(task for task in clique if clique.count(task) > 1)
             raise PlanError(f"a conflict names {twice!r} twice")
-        if len(clique) > 1:
-            found.append(tuple(index[task] for task in clique))
+        if len(members) > 1:
+            found.append(members)
     return found
 
 
-def _cliques_of(tasks: int, members: Sequence[Sequence[int]]) -> list[Sequence[int]]:
-    found: dict[int, list[int]] = {}
-    for clique, tasks_in in enumerate(members):
-        for task in tasks_in:
-            found.setdefault(task, []).append(clique)
-    cliques_of: list[Sequence[int]] = [()] * tasks  # one empty tuple for all that have no conflict
-    for task, cliques in found.items():
-        cliques_of[task] = cliques
-    return cliques_of
+def _cliques_of(tasks: int, cliques: Sequence[Sequence[int]]) -> list[Sequence[int]]:
+    none: tuple[int, ...] = ()  # shared by all without a conflict, as `alone` is by those with one: most tasks
+    found: list[Sequence[int]] = [none] * tasks
+    for clique, members in enumerate(cliques):
+        alone = (clique,)
+        for task in members:
+            of = found[task]
+            if not of:
+                found[task] = alone
+            elif isinstance(of, list):
+                of.append(clique)
+            else:
+                found[task] = [*of, clique]
+    return found
 
 
 def _waits_for(successors: Sequence[Sequence[int]]) -> list[int]:
@@ -193,9 +206,7 @@ def _cycle(successors: Sequence[Sequence[int]], topological: Sequence[int]) -> l
     return [*circle[least:], *circle[:least], circle[least]]
 
 
-def _by_rank(
-    successors: Sequence[Sequence[int]], topological: Sequence[int], durations: Sequence[float]
-) -> list[int]:
+def _by_rank(successors: Sequence[Sequence[int]], topological: Sequence[int], durations: Sequence[float]) -> list[int]:
     """The tasks by upward rank, greatest first, equal ones by index."""
     rank = list(durations)
     for task in reversed(topological):
@@ -209,7 +220,7 @@ def _by_priority(index: Mapping[Task, int], priority: Mapping[Task, Any]) -> lis
         if task not in priority:
             raise PlanError(f"task {task!r} has no priority")
     keys = [priority[task] for task in index]
-    if any(key != key for key in keys):  # noqa: PLR0124 - NaN, which no sort can place
+    if any(key != key for key in keys):  # NaN alone
         raise PlanError("a priority is NaN, which can't be sorted")
     try:
         return sorted(range(len(keys)), key=keys.__getitem__)

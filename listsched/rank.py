@@ -4,9 +4,9 @@
 "Performance-Effective and Low-Complexity Task Scheduling for Heterogeneous Computing", IEEE TPDS 13(3), 2002, with
 one machine speed and no communication cost.
 
-`upward_rank` and `critical_path` answer for a whole graph at once. `UpwardRanks` keeps the same numbers for a graph that
-changes: an edit marks what it may have changed as stale, along with all that depends on the answer, and nothing is
-computed before `refresh` is called. A node that is stale already ends the marking, so any run of edits between two
+`upward_rank` and `critical_path` answer for a whole graph at once. `UpwardRanks` keeps the same numbers for a graph
+that changes: an edit marks what it may have changed as stale, along with all that depends on the answer, and nothing
+is computed before `refresh` is called. A node that is stale already ends the marking, so any run of edits between two
 refreshes costs each node once.
 """
 
@@ -56,8 +56,8 @@ NO_NODES: tuple[Any, ...] = ()  # shared by all nodes without edges: a list each
 class Ranked:
     """A node whose upward rank is kept; subclass it to hang more on it.
 
-    `depends_on` and `dependents` are its neighbours; `live` is False once it is out of the ranking; `upward` is right when
-    `stale` is False. Only `UpwardRanks` writes them.
+    `depends_on` and `dependents` are its neighbours; `live` is False once it is out of the ranking; `upward` is right
+    when `stale` is False. Only `UpwardRanks` writes them.
     """
 
     __slots__ = ("dependents", "depends_on", "live", "stale", "upward", "weight")

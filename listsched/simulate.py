@@ -1,10 +1,10 @@
 """Run a plan on paper: what starts when, if every task takes as long as its duration says.
 
-Event-driven list scheduling: R. L. Graham, "Bounds on Multiprocessing Timing Anomalies", SIAM J. Appl. Math. 17(2), 1969,
-with the list by upward rank (Topcuoglu, Hariri, Wu, "Performance-Effective and Low-Complexity Task Scheduling for
-Heterogeneous Computing", IEEE TPDS 13(3), 2002) unless the plan brings its own. All tasks that end at one instant end
-together, then one `pick` decides what starts: the same decision as the service's. A task that takes no time ends in
-the instant it starts, after that pick and before the next.
+Event-driven list scheduling: R. L. Graham, "Bounds on Multiprocessing Timing Anomalies", SIAM J. Appl. Math. 17(2),
+1969, with the list by upward rank (H. Topcuoglu, S. Hariri, M.-Y. Wu, "Performance-Effective and Low-Complexity Task
+Scheduling for Heterogeneous Computing", IEEE TPDS 13(3), 2002) unless the plan brings its own. All tasks that end at
+one instant end together, then one `pick` decides what starts: the same decision as the service's. A task that takes no
+time ends in the instant it starts, after that pick and before the next.
 """
 
 from __future__ import annotations
