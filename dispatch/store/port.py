@@ -76,7 +76,12 @@ class IntentRow:
 
 @attrs.frozen
 class Changes:
-    """One batch. Rows replace what the store has under the same key; `forgotten` names intents to delete."""
+    """One batch. Rows replace what the store has under the same key; `forgotten` names intents to delete.
+
+    Intents are forgotten before any is written: one that is in both stays. Of several rows with one key the last
+    counts. What a slice was declared as is kept from its first row: `SliceRow.slice` of a later one may differ, and
+    is not written.
+    """
 
     graph: GraphRow | None = None
     slices: tuple[SliceRow, ...] = ()
@@ -90,8 +95,10 @@ class Changes:
 
 @attrs.frozen
 class Contents:
-    """A whole graph as stored. `graph` is None when the store has none of that name. Slices and intents come in `seq` order,
-    attempts by slice and attempt."""
+    """A whole graph as stored. `graph` is None when the store has none of that name.
+
+    Slices and intents come in `seq` order, attempts by slice and attempt.
+    """
 
     graph: GraphRow | None = None
     slices: tuple[SliceRow, ...] = ()
@@ -110,6 +117,7 @@ class Claim:
 
 class Store(Protocol):
     """Where graphs are kept. One object serves one owner at a time; methods are called from one thread after another.
+    `peek` alone may be called from any thread at any time.
 
     Every method may raise `StoreUnavailableError` (out of reach, full, locked: try again later) and `StoreError` (it
     can't be used as it is). `claim_s` and `renew_s` are 10 and 3 seconds.
@@ -125,6 +133,8 @@ class Store(Protocol):
 
         Waits for the expiry of a claim that is no longer renewed; takes one whose process is known to be gone at
         once. Raises `OwnedElsewhereError` for one that is alive, unless told to `take_over`.
+
+        A claim that ran out but that nobody followed still writes: the epoch decides, not the expiry.
         """
         ...
 
@@ -136,6 +146,9 @@ class Store(Protocol):
         """Commit `changes`, all or none, durable on return. Raises `OwnershipLostError` if the claim is another's now.
 
         After `StoreUnavailableError` the same changes may be written again: rows are states, not increments.
+        `StoreError` refuses what some database would not give back as it was, alike in every adapter: a NUL character
+        or a lone surrogate, a number that is not finite or outside 64 bits, a deadline without a time zone; and an
+        attempt at a slice that isn't stored.
         """
         ...
 
@@ -144,7 +157,11 @@ class Store(Protocol):
         ...
 
     def release(self) -> None:
-        """Give the claim up and close what is open. The object can claim again. Never raises for a lost claim."""
+        """Give the claim up and close what is open. The object can claim again. Never raises for a lost claim.
+
+        If the store is out of reach everything is closed too, and the claim runs out by itself. An object whose
+        `claim` was refused holds nothing: its owner has nothing to release.
+        """
         ...
 
     def peek(self, graph: str) -> tuple[Contents, Claim | None]:

@@ -1,0 +1,277 @@
+"""Rows to what a database keeps, and back. The same for every adapter, so that all of them keep and refuse the same.
+
+What is declared (a slice's spec, an intent) becomes a JSON object without its empty fields; what changes becomes
+columns. Written by hand because a graph of a million slices is read back through here.
+
+`check` refuses what some database would not give back as it was: NUL characters and lone surrogates (PostgreSQL has
+neither), numbers that are not finite or don't fit 64 bits, moments without a time zone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import datetime as dt
+import gc
+import json
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, TypeVar
+
+from dispatch.errors import StoreError
+from dispatch.intent import Intent, Urgency
+from dispatch.slice import Slice, SliceState, TouchSet
+from dispatch.store.port import AttemptRow, Changes, IntentRow, SliceRow
+from harness import Recipe
+
+Columns = tuple[Any, ...]  #: what a database binds or gives: str, int and float
+Row = TypeVar("Row")
+
+ORPHANED_ATTEMPT = "an attempt was written at a slice that is not stored; write the slice before it or with it"
+_INTEGER_LIMIT = 2**63
+_STATES = {state.value: state for state in SliceState}
+_URGENCIES = {urgency.name.lower(): urgency for urgency in Urgency}
+_dumps = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), check_circular=False).encode
+_loads = json.JSONDecoder().decode
+
+
+# -- what may be kept ----------------------------------------------------------------------------------------------
+
+
+def check(changes: Changes) -> None:
+    """Raises `StoreError`, which names the row, for the first value that not every database keeps."""
+    if changes.graph is not None:
+        _check_text("the graph", (changes.graph.graph_id, changes.graph.paused))
+    for row in changes.slices:
+        _check_slice(row)
+    for attempt in changes.attempts:
+        name = f"attempt {attempt.attempt} of {attempt.slice_id!a}"
+        _check_text(name, (attempt.slice_id, attempt.branch, attempt.outcome, attempt.detail))
+        _check_numbers(name, (attempt.attempt,), (attempt.started_at, attempt.ended_at))
+    for intent in changes.intents:
+        _check_intent(intent)
+    _check_text("a forgotten intent", changes.forgotten)
+
+
+def check_name(graph: str) -> None:
+    """Raises `StoreError` for a graph name that not every database keeps."""
+    _check_text("the graph's name", (graph,))
+
+
+def _check_slice(row: SliceRow) -> None:
+    spec, recipe = row.slice, row.slice.recipe
+    name = f"slice {spec.id!a}"
+    _check_text(
+        name,
+        (
+            *(spec.id, spec.title, spec.provenance, spec.hold, recipe.prompt, recipe.kind),
+            *(row.branch, row.pull_request_url, row.error, row.checkpoint, row.hold),
+            *spec.depends_on,
+            *spec.required_by,
+            *spec.contends,
+            *spec.touch.paths,
+            *spec.touch.hotspots,
+            *recipe.command,
+            *recipe.verify,
+            *(part for pair in recipe.env for part in pair),
+        ),
+    )
+    _check_numbers(
+        name,
+        (row.seq, row.attempt, row.closes, row.turns, recipe.max_attempts),
+        (row.ran_s, row.enqueued_at, row.started_at, row.ended_at, recipe.grace_s, recipe.quiet_limit_s),
+    )
+
+
+def _check_intent(row: IntentRow) -> None:
+    intent = row.intent
+    name = f"intent {intent.id!a}"
+    _check_text(
+        name,
+        (intent.id, intent.statement, intent.scope, intent.supersedes, *intent.terms, *row.attached),
+    )
+    _check_numbers(name, (row.seq,), ())
+    if intent.deadline is not None:
+        if intent.deadline.utcoffset() is None:
+            raise StoreError(f"{name}: a deadline needs a time zone")
+        _utc(name, intent.deadline)
+
+
+def _check_text(name: str, texts: Iterable[str]) -> None:
+    text = "".join(texts)
+    if "\0" in text:
+        raise StoreError(f"{name} holds a NUL character, which no database keeps; take it out")
+    if not text.isascii():
+        try:
+            text.encode()
+        except UnicodeEncodeError as error:
+            raise StoreError(f"{name} holds half a surrogate pair, which no database keeps; take it out") from error
+
+
+def _check_numbers(name: str, integers: Iterable[int], floats: Iterable[float]) -> None:
+    for integer in integers:
+        if not -_INTEGER_LIMIT <= integer < _INTEGER_LIMIT:
+            raise StoreError(f"{name} holds a number outside 64 bits")
+    for number in floats:
+        if not math.isfinite(number):
+            raise StoreError(f"{name} holds the number {number}, which is not finite")
+
+
+def _utc(name: str, moment: dt.datetime) -> dt.datetime:
+    try:
+        return moment.astimezone(dt.UTC)
+    except OverflowError as error:
+        raise StoreError(f"{name}: the deadline lies outside the years 1 to 9999 in UTC") from error
+
+
+# -- to the database -----------------------------------------------------------------------------------------------
+
+
+def state_columns(row: SliceRow, graph: int) -> Columns:
+    """A slice's state, `seq` to `ended_at` in the order of `SliceRow`, then the key: graph and id."""
+    return (
+        *(row.seq, row.state.value, row.attempt, row.closes, row.turns, row.branch, row.pull_request_url, row.error),
+        *(row.checkpoint, row.hold, int(row.canceling), int(row.stopping), row.ran_s),
+        *(row.enqueued_at, row.started_at, row.ended_at, graph, row.slice.id),
+    )
+
+
+def spec_columns(row: SliceRow, graph: int) -> Columns:
+    """A slice as declared, as JSON, then the key."""
+    return (_spec(row.slice), graph, row.slice.id)
+
+
+def attempt_columns(row: AttemptRow, graph: int) -> Columns:
+    """`branch` to `detail`, then the key: graph, slice id and attempt."""
+    return (
+        *(row.branch, row.started_at, row.ended_at, row.outcome, row.detail),
+        *(graph, row.slice_id, row.attempt),
+    )
+
+
+def intent_columns(row: IntentRow, graph: int) -> Columns:
+    """`seq`, the intent as JSON, the attached ids as JSON, then the key."""
+    return (row.seq, _intent(row.intent), _dumps(row.attached), graph, row.intent.id)
+
+
+def _spec(slice_: Slice) -> str:
+    recipe, touch = slice_.recipe, slice_.touch
+    fields = {
+        "title": slice_.title,
+        "recipe": _filled(
+            {
+                "command": recipe.command,
+                "prompt": recipe.prompt,
+                "kind": recipe.kind,
+                "verify": recipe.verify,
+                "max_attempts": recipe.max_attempts,
+                "grace_s": recipe.grace_s,
+                "quiet_limit_s": recipe.quiet_limit_s,
+                "env": recipe.env,
+            }
+        ),
+        "depends_on": slice_.depends_on,
+        "required_by": slice_.required_by,
+        "contends": slice_.contends,
+        "touch": _filled({"paths": touch.paths, "hotspots": touch.hotspots}),
+        "provenance": slice_.provenance,
+        "hold": slice_.hold,
+    }
+    return _dumps(_filled(fields))
+
+
+def _intent(intent: Intent) -> str:
+    deadline = intent.deadline and _utc(intent.id, intent.deadline).isoformat()
+    fields = {
+        "statement": intent.statement,
+        "scope": intent.scope,
+        "urgency": intent.urgency.name.lower(),
+        "deadline": deadline,
+        "supersedes": intent.supersedes,
+        "terms": intent.terms,
+    }
+    return _dumps(_filled(fields))
+
+
+def _filled(fields: Mapping[str, object]) -> dict[str, object]:
+    """Without what is empty. Numbers stay, zero too: a default that changes must not change what is stored."""
+    return {name: value for name, value in fields.items() if value or value == 0}
+
+
+# -- and back ------------------------------------------------------------------------------------------------------
+
+
+def slice_row(columns: Sequence[Any]) -> SliceRow:
+    """From id, spec, and the state columns in the order of `SliceRow`."""
+    (slice_id, spec, seq, state, attempt, closes, turns, branch, url, error, checkpoint, hold) = columns[:12]
+    (canceling, stopping, ran_s, enqueued_at, started_at, ended_at) = columns[12:]
+    return SliceRow(
+        *(_slice_of(slice_id, spec), seq, _STATES[state], attempt, closes, turns, branch, url, error, checkpoint, hold),
+        *(bool(canceling), bool(stopping), ran_s, enqueued_at, started_at, ended_at),
+    )
+
+
+def attempt_row(columns: Sequence[Any]) -> AttemptRow:
+    """From slice id, attempt, and the rest in the order of `AttemptRow`."""
+    return AttemptRow(*columns)
+
+
+def intent_row(columns: Sequence[Any]) -> IntentRow:
+    """From id, the intent's JSON, seq, and the JSON of the attached ids."""
+    intent_id, text, seq, attached = columns
+    fields = _fields(_loads(text))
+    deadline = fields.pop("deadline", None)
+    intent = Intent(
+        id=intent_id,
+        urgency=_URGENCIES[fields.pop("urgency")],
+        deadline=deadline and dt.datetime.fromisoformat(deadline),
+        **{"statement": "", **fields},
+    )
+    return IntentRow(intent, seq, tuple(_loads(attached)))
+
+
+def decoded(decode: Callable[[Sequence[Any]], Row], rows: Iterable[Sequence[Any]]) -> list[Row]:
+    """`decode` of each of `rows`. Raises `StoreError` for a row that this version can't have written."""
+    made: list[Row] = []
+    with _collector_paused():
+        for columns in rows:
+            try:
+                made.append(decode(columns))
+            except (KeyError, ValueError, TypeError) as error:
+                raise StoreError(
+                    f"the row of {columns[0]!a} can't be read ({error}); restore the store from a backup"
+                ) from error
+    return made
+
+
+@contextlib.contextmanager
+def _collector_paused() -> Iterator[None]:
+    """A whole graph is read without making one cycle; looking for some meanwhile takes longer than the reading."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
+
+
+def _slice_of(slice_id: str, spec: str) -> Slice:
+    fields = _fields(_loads(spec))
+    fields["recipe"] = _recipe_of(fields["recipe"])
+    if "touch" in fields:
+        fields["touch"] = TouchSet(**_fields(fields["touch"]))
+    return Slice(slice_id, **fields)
+
+
+def _recipe_of(fields: dict[str, Any]) -> Recipe:
+    if "env" in fields:
+        fields["env"] = tuple((name, value) for name, value in fields["env"])
+    return Recipe(**_fields(fields))
+
+
+def _fields(fields: dict[str, Any]) -> dict[str, Any]:
+    """`fields` itself, its lists made tuples."""
+    for name, value in fields.items():
+        if type(value) is list:
+            fields[name] = tuple(value)
+    return fields

@@ -1,0 +1,151 @@
+"""Graphs in memory, behind the same port and with the same rules as on disk, for as long as the object lives."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Callable
+
+import attrs
+
+from dispatch.errors import OwnershipLostError, StoreError
+from dispatch.store import codec
+from dispatch.store.ownership import (
+    CLAIM_S,
+    Held,
+    Wait,
+    claim_in_turn,
+    hindrance,
+    live_claim,
+    lost,
+    serves_another,
+    succession,
+    unclaimed,
+)
+from dispatch.store.port import AttemptRow, Changes, Claim, Contents, GraphRow, IntentRow, SliceRow
+from dispatch.store.process import Owner, Presence, presence_of, this_process
+
+
+@attrs.define
+class _Graph:
+    held: Held | None = None
+    row: GraphRow | None = None
+    slices: dict[str, SliceRow] = attrs.Factory(dict)
+    attempts: dict[tuple[str, int], AttemptRow] = attrs.Factory(dict)
+    intents: dict[str, IntentRow] = attrs.Factory(dict)
+
+    def contents(self) -> Contents:
+        return Contents(
+            self.row,
+            tuple(sorted(self.slices.values(), key=lambda row: (row.seq, row.slice.id))),
+            tuple(self.attempts[key] for key in sorted(self.attempts)),
+            tuple(sorted(self.intents.values(), key=lambda row: (row.seq, row.intent.id))),
+        )
+
+    def check_attempts(self, changes: Changes) -> None:
+        arriving = {row.slice.id for row in changes.slices}
+        for attempt in changes.attempts:
+            if attempt.slice_id not in self.slices and attempt.slice_id not in arriving:
+                raise StoreError(codec.ORPHANED_ATTEMPT)
+
+    def apply(self, changes: Changes) -> None:
+        self.row = changes.graph or self.row
+        for row in changes.slices:
+            first = self.slices.get(row.slice.id)
+            if first is not None and first.slice is not row.slice:
+                row = attrs.evolve(row, slice=first.slice)
+            self.slices[row.slice.id] = row
+        self.attempts.update(((row.slice_id, row.attempt), row) for row in changes.attempts)
+        for intent_id in changes.forgotten:
+            self.intents.pop(intent_id, None)
+        self.intents.update((row.intent.id, row) for row in changes.intents)
+
+
+@attrs.define
+class _Database:
+    """What handles share. The lock stands for the database's own: it makes a batch one step for other threads."""
+
+    graphs: dict[str, _Graph] = attrs.Factory(dict)
+    lock: threading.Lock = attrs.Factory(threading.Lock)
+
+
+class MemoryStore:
+    """A store that outlives the services it serves, but not the process.
+
+    `clock` gives Unix seconds; `sleep` and `presence` are what a claim waits with and judges by.
+    """
+
+    def __init__(
+        self,
+        *,
+        clock: Callable[[], float] = time.time,
+        sleep: Callable[[float], None] = time.sleep,
+        presence: Callable[[Owner], Presence] = presence_of,
+    ) -> None:
+        self._clock, self._sleep, self._presence = clock, sleep, presence
+        self._database = _Database()
+        self._mine: Held | None = None
+
+    def another(self) -> MemoryStore:
+        """A second handle on the same graphs, with a claim of its own, as another process would have."""
+        handle = MemoryStore(clock=self._clock, sleep=self._sleep, presence=self._presence)
+        handle._database = self._database
+        return handle
+
+    @property
+    def url(self) -> str:
+        return "memory:"
+
+    def claim(self, graph: str, *, take_over: bool = False) -> Claim:
+        codec.check_name(graph)
+        if self._mine is not None and self._mine.graph != graph:
+            raise serves_another(self._mine.graph)
+        return claim_in_turn(lambda: self._try_claim(graph, take_over), self._sleep).claim
+
+    def _try_claim(self, graph: str, take_over: bool) -> Held | Wait:
+        with self._database.lock:
+            now, stored = self._clock(), self._database.graphs.setdefault(graph, _Graph())
+            wait = None if take_over else hindrance(stored.held, now, self._presence)
+            if wait is not None:
+                return wait
+            stored.held = self._mine = succession(graph, stored.held, this_process(), now)
+            return stored.held
+
+    def load(self) -> Contents:
+        with self._database.lock:
+            stored, _ = self._owned()
+            return stored.contents()
+
+    def write(self, changes: Changes) -> None:
+        codec.check(changes)
+        with self._database.lock:
+            stored, _ = self._owned()
+            stored.check_attempts(changes)
+            stored.apply(changes)
+
+    def renew(self) -> None:
+        with self._database.lock:
+            stored, held = self._owned()
+            stored.held = attrs.evolve(held, expires_at=self._clock() + CLAIM_S)
+
+    def release(self) -> None:
+        with self._database.lock, contextlib.suppress(OwnershipLostError):  # then there is nothing to give up
+            stored, held = self._owned()
+            stored.held = attrs.evolve(held, expires_at=0.0)
+        self._mine = None
+
+    def peek(self, graph: str) -> tuple[Contents, Claim | None]:
+        codec.check_name(graph)
+        with self._database.lock:
+            stored = self._database.graphs.get(graph, _Graph())
+            return stored.contents(), live_claim(stored.held, self._clock(), self._presence)
+
+    def _owned(self) -> tuple[_Graph, Held]:
+        if self._mine is None:
+            raise unclaimed()
+        mine, stored = self._mine, self._database.graphs[self._mine.graph]
+        if stored.held is None or not mine.is_same(stored.held):
+            self._mine = None
+            raise lost(mine.graph)
+        return stored, stored.held

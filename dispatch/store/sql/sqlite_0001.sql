@@ -1,0 +1,73 @@
+-- The first schema. A slice is split in two: what was declared is written once, what changes is a short row of its own,
+-- so that a change of state rewrites no prompt.
+
+CREATE TABLE graphs (
+    key INTEGER PRIMARY KEY,
+    name TEXT NOT NULL UNIQUE,
+    graph_id TEXT,                      -- NULL: claimed, never written
+    paused TEXT NOT NULL DEFAULT ''
+);
+
+CREATE TABLE claims (
+    graph INTEGER PRIMARY KEY REFERENCES graphs (key),
+    epoch INTEGER NOT NULL,
+    token TEXT NOT NULL,                -- random, one for each claim
+    since REAL NOT NULL,                -- Unix seconds, like every time here
+    expires_at REAL NOT NULL,           -- 0: given up
+    pid INTEGER NOT NULL,
+    started INTEGER NOT NULL,           -- clock ticks from the boot to the start of the process
+    boot TEXT NOT NULL,
+    pid_namespace TEXT NOT NULL
+);
+
+CREATE TABLE slices (
+    seq INTEGER NOT NULL,
+    state TEXT NOT NULL,
+    attempt INTEGER NOT NULL,
+    closes INTEGER NOT NULL,
+    turns INTEGER NOT NULL,
+    branch TEXT NOT NULL,
+    pull_request_url TEXT NOT NULL,
+    error TEXT NOT NULL,
+    checkpoint TEXT NOT NULL,
+    hold TEXT NOT NULL,
+    canceling INTEGER NOT NULL,
+    stopping INTEGER NOT NULL,
+    ran_s REAL NOT NULL,
+    enqueued_at REAL NOT NULL,
+    started_at REAL NOT NULL,
+    ended_at REAL NOT NULL,
+    graph INTEGER NOT NULL REFERENCES graphs (key),
+    id TEXT NOT NULL,
+    PRIMARY KEY (graph, id)
+) WITHOUT ROWID;
+
+CREATE TABLE specs (
+    spec TEXT NOT NULL,                 -- JSON: the slice as it was declared, less its id
+    graph INTEGER NOT NULL,
+    id TEXT NOT NULL,
+    PRIMARY KEY (graph, id),
+    FOREIGN KEY (graph, id) REFERENCES slices (graph, id)
+);
+
+CREATE TABLE attempts (
+    branch TEXT NOT NULL,
+    started_at REAL NOT NULL,
+    ended_at REAL NOT NULL,
+    outcome TEXT NOT NULL,
+    detail TEXT NOT NULL,
+    graph INTEGER NOT NULL,
+    slice_id TEXT NOT NULL,
+    attempt INTEGER NOT NULL,
+    PRIMARY KEY (graph, slice_id, attempt),
+    FOREIGN KEY (graph, slice_id) REFERENCES slices (graph, id)
+) WITHOUT ROWID;
+
+CREATE TABLE intents (
+    seq INTEGER NOT NULL,
+    intent TEXT NOT NULL,               -- JSON: the intent less its id
+    attached TEXT NOT NULL,             -- JSON: the ids of the slices it is attached to
+    graph INTEGER NOT NULL REFERENCES graphs (key),
+    id TEXT NOT NULL,
+    PRIMARY KEY (graph, id)
+);

@@ -1,0 +1,299 @@
+"""Graphs in a SQLite file: one writer, write-ahead log, every commit on the disk before it returns.
+
+Every writing transaction begins with BEGIN IMMEDIATE. A deferred one that reads first and then finds another writer
+fails at once, whatever the busy timeout. The claim is checked inside the transaction that writes, so between check and
+commit nobody can take the graph over.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import sqlite3
+import time
+import weakref
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import attrs
+
+from dispatch.errors import OwnershipLostError, StoreError
+from dispatch.store import codec
+from dispatch.store.killpoint import killpoint
+from dispatch.store.ownership import (
+    CLAIM_S,
+    Held,
+    Wait,
+    claim_in_turn,
+    hindrance,
+    live_claim,
+    lost,
+    serves_another,
+    succession,
+    unclaimed,
+)
+from dispatch.store.port import Changes, Claim, Contents, GraphRow, SliceRow
+from dispatch.store.process import Owner, Presence, presence_of, this_process
+from dispatch.store.queries import named_blocks
+from dispatch.store.sqlite_file import connect, connect_to_read, meaning
+
+_SQL = named_blocks("sqlite.sql")
+
+
+class SqliteStore:
+    """A store in the file `path`, which is made when a graph is first claimed.
+
+    `clock` gives Unix seconds in place of the database's own; `sleep` and `presence` are what a claim waits with and
+    judges by; `connect` opens the file for writing.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        clock: Callable[[], float] | None = None,
+        sleep: Callable[[float], None] = time.sleep,
+        presence: Callable[[Owner], Presence] = presence_of,
+        connect: Callable[[Path], sqlite3.Connection] = connect,
+    ) -> None:
+        self.path = Path(path).absolute()
+        self._clock, self._sleep, self._presence, self._connect = clock, sleep, presence, connect
+        self._connection: sqlite3.Connection | None = None
+        self._pid = os.getpid()
+        self._file: tuple[int, int] | None = None  # device and inode of what was claimed
+        self._mine: Held | None = None
+        self._key = 0  # of the claimed graph
+        _stores.add(self)
+
+    @property
+    def url(self) -> str:
+        return f"sqlite:///{self.path}"
+
+    def claim(self, graph: str, *, take_over: bool = False) -> Claim:
+        codec.check_name(graph)
+        if self._mine is not None and self._mine.graph != graph:
+            raise serves_another(self._mine.graph)
+        return claim_in_turn(lambda: self._try_claim(graph, take_over), self._sleep).claim
+
+    def load(self) -> Contents:
+        with self._transaction("BEGIN") as connection:
+            mine = self._check_claim(connection)
+            return _contents(connection, mine.graph)
+
+    def write(self, changes: Changes) -> None:
+        codec.check(changes)
+        killpoint("sqlite.before-write")
+        with self._transaction() as connection:
+            self._check_claim(connection)
+            self._write_slices(connection, changes.slices)
+            killpoint("sqlite.inside-write")
+            self._write_rest(connection, changes)
+            killpoint("sqlite.before-write-commit")
+        killpoint("sqlite.after-write-commit")
+
+    def renew(self) -> None:
+        with self._transaction() as connection:
+            self._check_claim(connection)
+            self._move_expiry(connection, self._now(connection) + CLAIM_S)
+            killpoint("sqlite.before-renewal-commit")
+        killpoint("sqlite.after-renewal-commit")
+
+    def release(self) -> None:
+        self._refuse_after_fork()
+        try:
+            if self._mine is not None:
+                self._give_up()
+        finally:
+            self._mine = self._file = None
+            self._close()
+
+    def peek(self, graph: str) -> tuple[Contents, Claim | None]:
+        codec.check_name(graph)
+        connection = connect_to_read(self.path)
+        try:
+            connection.execute("BEGIN")  # one snapshot for all that follows
+            held = _held(connection, graph, _find(connection, graph)[0])
+            return _contents(connection, graph), live_claim(held, self._now(connection), self._presence)
+        except sqlite3.Error as error:
+            raise meaning(error, self.path) from error
+        finally:
+            connection.close()
+
+    # -- the claim ---------------------------------------------------------------------------------------------
+
+    def _try_claim(self, graph: str, take_over: bool) -> Held | Wait:
+        with self._transaction("BEGIN") as connection:  # refused at once, even while the owner is inside a long write
+            wait = self._hindrance(connection, graph, take_over)
+        if wait is not None:
+            return wait
+        killpoint("sqlite.before-claim")
+        with self._transaction() as connection:
+            wait = self._hindrance(connection, graph, take_over)
+            if wait is not None:
+                return wait
+            mine = self._take(connection, graph)
+            killpoint("sqlite.before-claim-commit")
+        killpoint("sqlite.after-claim-commit")
+        self._mine, self._file = mine, _identity(self.path)
+        return mine
+
+    def _hindrance(self, connection: sqlite3.Connection, graph: str, take_over: bool) -> Wait | None:
+        if take_over:
+            return None
+        held = _held(connection, graph, _find(connection, graph)[0])
+        return hindrance(held, self._now(connection), self._presence)
+
+    def _take(self, connection: sqlite3.Connection, graph: str) -> Held:
+        connection.execute(_SQL["add_graph"], {"name": graph})
+        self._key, _ = _find(connection, graph)
+        held = _held(connection, graph, self._key)
+        mine = succession(graph, held, this_process(), self._now(connection))
+        times = {"since": mine.since, "expires_at": mine.expires_at}
+        connection.execute(
+            _SQL["take_claim"], {"graph": self._key, "epoch": mine.epoch, **times, **attrs.asdict(mine.owner)}
+        )
+        return mine
+
+    def _check_claim(self, connection: sqlite3.Connection) -> Held:
+        """Raises `OwnershipLostError` unless the graph is still this object's. Holds until the transaction ends."""
+        mine = self._owned()
+        if connection.execute(_SQL["check_claim"], self._proof(mine)).fetchone() is None:
+            self._mine = self._file = None
+            raise lost(mine.graph)
+        return mine
+
+    def _move_expiry(self, connection: sqlite3.Connection, expires_at: float) -> None:
+        proof = self._proof(self._owned())
+        connection.execute(_SQL["move_claim"], {**proof, "expires_at": expires_at})
+
+    def _give_up(self) -> None:
+        with contextlib.suppress(OwnershipLostError), self._transaction() as connection:  # lost: nothing to give up
+            self._check_claim(connection)
+            self._move_expiry(connection, 0.0)
+            killpoint("sqlite.before-release-commit")
+        killpoint("sqlite.after-release-commit")
+
+    def _owned(self) -> Held:
+        if self._mine is None:
+            raise unclaimed()
+        return self._mine
+
+    def _proof(self, mine: Held) -> dict[str, str | int]:
+        return {"graph": self._key, "epoch": mine.epoch, "token": mine.owner.token}
+
+    def _now(self, connection: sqlite3.Connection) -> float:
+        now = None if self._clock is None else self._clock()
+        return float(connection.execute(_SQL["now"], {"now": now}).fetchone()[0])
+
+    # -- rows --------------------------------------------------------------------------------------------------
+
+    def _write_slices(self, connection: sqlite3.Connection, rows: tuple[SliceRow, ...]) -> None:
+        """A slice that was launched has most likely been stored before: it is updated, and its spec not even encoded.
+
+        The guess costs nothing but time: if any row was not there, all of them are written in full.
+        """
+        last = {row.slice.id: row for row in rows}.values()
+        launched = [codec.state_columns(row, self._key) for row in last if row.attempt]
+        updated = connection.executemany(_SQL["update_slice"], launched).rowcount if launched else 0
+        whole = [row for row in last if updated < len(launched) or not row.attempt]
+        connection.executemany(_SQL["write_slice"], (codec.state_columns(row, self._key) for row in whole))
+        connection.executemany(_SQL["write_spec"], (codec.spec_columns(row, self._key) for row in whole))
+
+    def _write_rest(self, connection: sqlite3.Connection, changes: Changes) -> None:
+        key, graph = self._key, changes.graph
+        if graph is not None:
+            connection.execute(_SQL["write_graph"], {"graph": key, "graph_id": graph.graph_id, "paused": graph.paused})
+        connection.executemany(_SQL["write_attempt"], (codec.attempt_columns(row, key) for row in changes.attempts))
+        connection.executemany(_SQL["forget_intent"], ((key, intent_id) for intent_id in changes.forgotten))
+        connection.executemany(_SQL["write_intent"], (codec.intent_columns(row, key) for row in changes.intents))
+
+    # -- the connection ----------------------------------------------------------------------------------------
+
+    @contextlib.contextmanager
+    def _transaction(self, begin: str = "BEGIN IMMEDIATE") -> Iterator[sqlite3.Connection]:
+        """Commits at the end. After any error nothing is written, and the next transaction can begin."""
+        connection = self._open()
+        try:
+            connection.execute(begin)
+            yield connection
+            connection.execute("COMMIT")
+        except sqlite3.Error as error:
+            self._roll_back(connection)
+            raise meaning(error, self.path) from error
+        except BaseException:
+            self._roll_back(connection)
+            raise
+
+    def _roll_back(self, connection: sqlite3.Connection) -> None:
+        try:
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
+        except sqlite3.Error:
+            self._close()  # which rolls back too; the next transaction opens the file afresh
+
+    def _open(self) -> sqlite3.Connection:
+        self._refuse_after_fork()
+        if self._file is not None and self._file != _identity(self.path):
+            raise StoreError(f"{self.path} was removed or replaced while in use; put it back, or start again")
+        if self._connection is None:
+            self._connection = self._connect(self.path)
+        return self._connection
+
+    def _close(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()
+
+    def _refuse_after_fork(self) -> None:
+        if self._pid != os.getpid():
+            raise StoreError(f"{self.path} was opened before a fork; the child needs a store of its own")
+
+
+def _identity(path: Path) -> tuple[int, int]:
+    """Device and inode; (0, 0) for what isn't there."""
+    try:
+        found = path.stat()
+    except FileNotFoundError:
+        return (0, 0)
+    return (found.st_dev, found.st_ino)
+
+
+def _find(connection: sqlite3.Connection, graph: str) -> tuple[int, GraphRow | None]:
+    """The key of the graph of that name, 0 for none, and its row if it was ever written."""
+    found = connection.execute(_SQL["find_graph"], {"name": graph}).fetchone()
+    if found is None:
+        return 0, None
+    key, graph_id, paused = found
+    return key, None if graph_id is None else GraphRow(graph_id, paused)
+
+
+def _held(connection: sqlite3.Connection, graph: str, key: int) -> Held | None:
+    found = connection.execute(_SQL["find_claim"], {"graph": key}).fetchone()
+    return None if found is None else Held(graph, found[5], Owner(*found[:5]), found[6], found[7])
+
+
+def _contents(connection: sqlite3.Connection, graph: str) -> Contents:
+    key, row = _find(connection, graph)
+    read = {"graph": key}
+    slices = codec.decoded(codec.slice_row, connection.execute(_SQL["read_slices"], read))
+    slices.sort(key=lambda row: row.seq)  # here, because SQLite would spill whole specs to sort them
+    attempts = codec.decoded(codec.attempt_row, connection.execute(_SQL["read_attempts"], read))
+    intents = codec.decoded(codec.intent_row, connection.execute(_SQL["read_intents"], read))
+    return Contents(row, tuple(slices), tuple(attempts), tuple(intents))
+
+
+_stores: weakref.WeakSet[SqliteStore] = weakref.WeakSet()
+
+
+def _leave_to_the_parent() -> None:
+    """In the child of a fork, see to it that no inherited connection is ever closed, not even at exit.
+
+    SQLite's close would act on the parent's file by what it knew before the fork.
+    """
+    for store in _stores:
+        if store._connection is not None:
+            ctypes.pythonapi.Py_IncRef(ctypes.py_object(store._connection))
+
+
+os.register_at_fork(after_in_child=_leave_to_the_parent)
