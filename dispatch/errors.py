@@ -104,3 +104,7 @@ class OwnedElsewhereError(DispatchError):
 
 class OwnershipLostError(DispatchError):
     """This owner's claim ended and another took the graph over: nothing was written, and nothing will be."""
+
+
+class TimedOutError(DispatchError, TimeoutError):
+    """No answer came in time, though owner and store are well. The command may or may not have happened; sending it again is safe."""

@@ -8,6 +8,11 @@ import functools
 
 import attrs
 
+from dispatch.errors import InvalidIntentError
+from dispatch.text import check_text
+
+_LONGEST_ID = 256
+
 
 @functools.total_ordering
 class Urgency(enum.Enum):
@@ -38,3 +43,33 @@ class Intent:
     deadline: dt.datetime | None = None
     supersedes: str = ""
     terms: tuple[str, ...] = ()
+
+
+def check_intent(intent: Intent) -> None:
+    """Refuse, with `InvalidIntentError` naming the field, an intent outside the grammar."""
+    if not isinstance(intent, Intent):
+        raise InvalidIntentError("intent", f"must be an Intent, not {type(intent).__name__}")
+    for field in ("id", "statement", "scope", "supersedes"):
+        _check_text(field, getattr(intent, field), printable=field != "statement")
+    if not 0 < len(intent.id) <= _LONGEST_ID:
+        raise InvalidIntentError("id", f"must have 1 to {_LONGEST_ID} characters")
+    if not isinstance(intent.urgency, Urgency):
+        raise InvalidIntentError("urgency", f"must be an Urgency, not {intent.urgency!r}")
+    if intent.deadline is not None:
+        _check_deadline(intent.deadline)
+    if not isinstance(intent.terms, tuple | list):
+        raise InvalidIntentError("terms", f"must be a tuple of texts, not {type(intent.terms).__name__}")
+    for term in intent.terms:
+        _check_text("terms", term)
+
+
+def _check_deadline(deadline: object) -> None:
+    if not isinstance(deadline, dt.datetime) or deadline.utcoffset() is None:
+        raise InvalidIntentError("deadline", f"must be a datetime with a time zone, not {deadline!r}")
+
+
+def _check_text(field: str, text: object, *, printable: bool = False) -> None:
+    try:
+        check_text(text, printable=printable)
+    except ValueError as problem:
+        raise InvalidIntentError(field, str(problem)) from None

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import enum
 import re
-import unicodedata
+from collections.abc import Iterable
 
 import attrs
 
 from dispatch.errors import InvalidSliceError
+from dispatch.text import check_text
 from dispatch.touch import Pattern, overlap
 from harness import Recipe
 
@@ -69,3 +70,74 @@ class Slice:
     touch: TouchSet = NOTHING
     provenance: str = ""
     hold: str = ""
+
+
+def check_slice(slice_: Slice) -> None:
+    """Refuse, with `InvalidSliceError` naming the field, a slice outside the grammar. References are not looked up."""
+    _check_id("id", slice_.id)
+    _check_title(slice_.title)
+    for field in ("depends_on", "required_by", "contends"):
+        for name in _strings(field, getattr(slice_, field)):
+            _check_id(field, name)
+    if not isinstance(slice_.touch, TouchSet):
+        raise InvalidSliceError("touch", "must be a TouchSet")
+    for text in _strings("paths", slice_.touch.paths):
+        Pattern.parse(text)
+    for text in _strings("hotspots", slice_.touch.hotspots):
+        _check_text("hotspots", text, printable=True)
+        if not text.strip():
+            raise InvalidSliceError("hotspots", "a hotspot needs a name")
+    for field in ("provenance", "hold"):
+        _check_text(field, getattr(slice_, field), printable=True)
+    check_recipe(slice_.recipe)
+
+
+def check_recipe(recipe: Recipe) -> None:
+    """Refuse a recipe outside the grammar, with `InvalidSliceError`."""
+    if not isinstance(recipe, Recipe):
+        raise InvalidSliceError("recipe", "must be a Recipe")
+    for field in ("command", "verify"):
+        for text in _strings(field, getattr(recipe, field)):
+            _check_text(field, text)
+    for pair in recipe.env:
+        if not (isinstance(pair, tuple) and len(pair) == 2):
+            raise InvalidSliceError("env", "must be pairs of a name and a value")
+        name, value = pair
+        _check_text("env", name, printable=True)
+        _check_text("env", value)
+        if not name or "=" in name:
+            raise InvalidSliceError("env", f"{name!r} is no name of a variable")
+    _check_text("prompt", recipe.prompt)
+    _check_text("kind", recipe.kind, printable=True)
+    if type(recipe.max_attempts) is not int or recipe.max_attempts < 1:
+        raise InvalidSliceError("max_attempts", f"must be a whole number from 1, not {recipe.max_attempts!r}")
+    for field in ("grace_s", "quiet_limit_s"):
+        seconds = getattr(recipe, field)
+        if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 <= seconds < 1e9:
+            raise InvalidSliceError(field, f"must be a number of seconds, not {seconds!r}")
+
+
+def _check_text(field: str, text: object, *, printable: bool = False) -> None:
+    try:
+        check_text(text, printable=printable)
+    except ValueError as problem:
+        raise InvalidSliceError(field, str(problem)) from None
+
+
+def _check_id(field: str, text: object) -> None:
+    if not isinstance(text, str) or not SLICE_ID.fullmatch(text) or ".." in text or text.endswith((".", ".lock")):
+        raise InvalidSliceError(
+            field, f"{text!r:.100} is no slice id: use 1-80 of A-Z a-z 0-9 _ . - and begin with a letter or digit"
+        )
+
+
+def _check_title(title: object) -> None:
+    _check_text("title", title, printable=True)
+    if len(str(title)) > TITLE_LIMIT:
+        raise InvalidSliceError("title", f"is {len(str(title))} characters long; {TITLE_LIMIT} is the most")
+
+
+def _strings(field: str, texts: object) -> Iterable[str]:
+    if not isinstance(texts, tuple | list):
+        raise InvalidSliceError(field, f"must be a tuple of texts, not {type(texts).__name__}")
+    return texts

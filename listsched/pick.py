@@ -11,7 +11,7 @@ one has started or turned out to be blocked by something else: ten thousand task
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterator
 from heapq import heapify, heappop, heappush
 from operator import itemgetter
 from typing import Any, Generic, TypeVar
@@ -24,7 +24,8 @@ class Waiting(Generic[T]):
     """Waiting tasks, each with a key: smaller is better, no two equal.
 
     Every task has one current key object; a heap entry that carries another one is stale and is dropped when met. So
-    re-keying is a push, and leaving is a dictionary deletion.
+    re-keying is a push, and leaving is a dictionary deletion. A stale entry's key may equal a current one, so entries
+    are numbered: tasks and resources are never compared.
 
     >>> waiting = Waiting()
     >>> for task in ("b", "a", "c"):
@@ -36,12 +37,13 @@ class Waiting(Generic[T]):
     ['a']
     """
 
-    __slots__ = ("_entries", "_keys", "_parked", "_ready")
+    __slots__ = ("_entries", "_keys", "_parked", "_puts", "_ready")
 
     def __init__(self) -> None:
         self._keys: dict[T, Any] = {}
-        self._ready: list[tuple[Any, T, Hashable]] = []  # key, task, the resource it was parked on before
-        self._parked: dict[Hashable, list[tuple[Any, T]]] = {}
+        self._ready: list[tuple[Any, int, T, Hashable]] = []  # key, number, task, resource it was parked on before
+        self._parked: dict[Hashable, list[tuple[Any, int, T]]] = {}
+        self._puts = 0  # the number of the newest entry
         self._entries = 0  # in all heaps, stale ones included
 
     def __len__(self) -> int:
@@ -50,10 +52,14 @@ class Waiting(Generic[T]):
     def __contains__(self, task: object) -> bool:
         return task in self._keys
 
+    def __iter__(self) -> Iterator[T]:
+        return iter(self._keys)
+
     def put(self, task: T, key: Any) -> None:
         """Let `task` wait under `key`, or give it another key; either way it is looked at afresh."""
         self._keys[task] = key
-        heappush(self._ready, (key, task, None))
+        self._puts += 1
+        heappush(self._ready, (key, self._puts, task, None))
         self._entries += 1
         if self._entries > 2 * len(self._keys) + _SLACK:
             self.rekey(self._keys.__getitem__)
@@ -64,11 +70,11 @@ class Waiting(Generic[T]):
 
     def rekey(self, key: Callable[[T], Any]) -> None:
         """Give every task a new key and look at all afresh."""
-        self._keys = {task: key(task) for task in self._keys}
-        self._ready = [(key, task, None) for task, key in self._keys.items()]
+        self._keys.update([(task, key(task)) for task in self._keys])  # in place: `pick` may be under way
+        self._ready[:] = [(key, n, task, None) for n, (task, key) in enumerate(self._keys.items(), 1)]
         heapify(self._ready)
         self._parked.clear()
-        self._entries = len(self._ready)
+        self._puts = self._entries = len(self._ready)
 
     def wake(self, resource: Hashable) -> None:
         """Say that `resource` blocks no more (or may not): its best waiter is looked at again."""
@@ -76,9 +82,9 @@ class Waiting(Generic[T]):
         if heap is None:
             return
         while heap:
-            key, task = heappop(heap)
+            key, number, task = heappop(heap)
             if self._keys.get(task) is key:
-                heappush(self._ready, (key, task, resource))
+                heappush(self._ready, (key, number, task, resource))
                 break
             self._entries -= 1
         if not heap:
@@ -104,11 +110,11 @@ def pick(
     started: list[T] = []
     keys, ready, parked = waiting._keys, waiting._ready, waiting._parked
     while ready and len(started) < places:
-        key, task, source = heappop(ready)
+        key, number, task, source = heappop(ready)
         if keys.get(task) is not key:
             waiting._entries -= 1
         elif (resource := blocked(task)) is not None:
-            heappush(parked.setdefault(resource, []), (key, task))
+            heappush(parked.setdefault(resource, []), (key, number, task))
             if resource == source:
                 continue  # still busy: the others stay parked
         else:

@@ -1,0 +1,82 @@
+"""The cap: how many sessions may run at once, from what the host measures and from whatever else sets a limit."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Sequence
+from typing import Protocol
+
+import attrs
+
+from dispatch.views import Cap
+from harness import Limit, worker_cap
+
+logger = logging.getLogger(__name__)
+
+
+class Measures(Protocol):
+    """Anything with `cores` (usable by this process) and `load` (cores kept busy by others than its own sessions)."""
+
+    @property
+    def cores(self) -> float: ...
+
+    @property
+    def load(self) -> float: ...
+
+
+@attrs.frozen
+class FixedCap:
+    """Measures that a person has set: `--cap N`."""
+
+    places: int
+
+    @property
+    def cores(self) -> float:
+        return float(self.places)
+
+    @property
+    def load(self) -> float:
+        return 0.0
+
+    @property
+    def derivation(self) -> str:
+        return f"cap {self.places}, set by hand"
+
+
+class CapGauge:
+    """Reads measures and limits. What can't be measured lets nothing more start, and what runs go on."""
+
+    def __init__(self, measures: Measures, limits: Sequence[Limit] = ()) -> None:
+        self._measures, self._limits = measures, tuple(limits)
+
+    def places(self, running: int) -> int:
+        """How many may run in all, `running` of them running now."""
+        try:
+            cap = worker_cap(self._measures.cores, self._measures.load)
+            for limit in self._limits:
+                most = limit.cap(running).cap
+                if most is not None and most < cap:
+                    cap = most
+        except Exception:  # a port that anyone may implement: fail closed, and say so
+            logger.exception("the host can't be measured; nothing more is started")
+            return running
+        return cap
+
+    def reading(self, running: int) -> Cap:
+        """The same with its derivation in words."""
+        places = self.places(running)
+        try:
+            words = getattr(self._measures, "derivation", "") or self._derive()
+            least = [reading for limit in self._limits if (reading := limit.cap(running)).cap is not None]
+        except Exception as error:  # as above
+            return Cap(running, f"the host can't be measured: {error}")
+        return Cap(places, "; ".join([words, *(reading.derivation for reading in least)]))
+
+    def _derive(self) -> str:
+        cores, load = self._measures.cores, self._measures.load
+        return f"cap {worker_cap(cores, load)} = max(1, floor({_plain(cores)} cores - {_plain(load)} load))"
+
+
+def _plain(number: float) -> str:
+    return f"{number:g}" if math.isfinite(number) else str(number)

@@ -1,0 +1,428 @@
+"""The slice graph: nodes and edges, who waits, who runs, in which order.
+
+Pure state and its bookkeeping; which command may do what is `machine.py`'s. A node's status is its `state` field alone.
+What is kept beside it (unmet predecessors, containers of waiting nodes, claims, ranks) is derived, kept because it is
+needed at every step, and recomputed by `check()`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+from dispatch.contention import NO_CONTENDERS, Contention
+from dispatch.errors import CycleError, UnknownSliceError
+from dispatch.intent import Intent, Urgency
+from dispatch.slice import EXCLUDING, FINISHED, OCCUPYING, Slice, SliceState
+from dispatch.store.port import SliceRow
+from dispatch.touch import Pattern
+from dispatch.weights import Weights
+from listsched import Ranked, UpwardRanks, Waiting
+
+Key = tuple[float, int, int]
+_NO_INTENTS: tuple[Any, ...] = ()
+_NO_PATTERNS: tuple[Pattern, ...] = ()
+
+
+class SliceNode(Ranked):
+    """A slice in the graph. `depends_on`, `dependents` and `contends` are nodes; `unmet` counts what hasn't merged yet."""
+
+    __slots__ = (
+        "attempt",
+        "branch",
+        "canceling",
+        "checkpoint",
+        "closes",
+        "contends",
+        "ended_at",
+        "enqueued_at",
+        "error",
+        "excluders",
+        "hold",
+        "intents",
+        "patterns",
+        "pull_request_url",
+        "ran_s",
+        "seq",
+        "slice",
+        "started_at",
+        "state",
+        "stopping",
+        "turns",
+        "unmet",
+        "urgency",
+    )
+
+    depends_on: Sequence[SliceNode]
+    dependents: Sequence[SliceNode]
+
+    def __init__(self, row: SliceRow, weight: float) -> None:
+        super().__init__(weight)
+        self.slice = row.slice
+        self.seq = row.seq
+        self.state = row.state
+        self.attempt = row.attempt
+        self.closes = row.closes
+        self.turns = row.turns
+        self.branch = row.branch
+        self.pull_request_url = row.pull_request_url
+        self.error = row.error
+        self.checkpoint = row.checkpoint
+        self.hold = row.hold
+        self.canceling = row.canceling
+        self.stopping = row.stopping
+        self.ran_s = row.ran_s
+        self.enqueued_at = row.enqueued_at
+        self.started_at = row.started_at
+        self.ended_at = row.ended_at
+        paths = row.slice.touch.paths
+        self.patterns = tuple(dict.fromkeys(map(Pattern.parse, paths))) if paths else _NO_PATTERNS
+        self.contends: dict[SliceNode, None] = NO_CONTENDERS
+        self.excluders = 0
+        self.intents: Sequence[IntentEntry] = _NO_INTENTS
+        self.urgency = 0
+        self.unmet = 0
+
+    @property
+    def id(self) -> str:
+        return self.slice.id
+
+    @property
+    def assignment_id(self) -> str:
+        """The current session's, empty when it has none."""
+        return f"{self.slice.id}@{self.attempt}" if self.state in OCCUPYING else ""
+
+    @property
+    def in_frontier(self) -> bool:
+        return self.state is SliceState.QUEUED and not self.unmet
+
+    @property
+    def staying(self) -> bool:
+        """Runs, and nobody has asked it to make place."""
+        return self.state is SliceState.RUNNING and not self.canceling
+
+    def key(self) -> Key:
+        """What orders it: smaller ranks higher. Right only when its upward rank is not stale."""
+        return (-self.upward, -self.urgency, self.seq)
+
+    def row(self) -> SliceRow:
+        """Its present state, as the store keeps it."""
+        return SliceRow(
+            slice=self.slice,
+            seq=self.seq,
+            state=self.state,
+            attempt=self.attempt,
+            closes=self.closes,
+            turns=self.turns,
+            branch=self.branch,
+            pull_request_url=self.pull_request_url,
+            error=self.error,
+            checkpoint=self.checkpoint,
+            hold=self.hold,
+            canceling=self.canceling,
+            stopping=self.stopping,
+            ran_s=self.ran_s,
+            enqueued_at=self.enqueued_at,
+            started_at=self.started_at,
+            ended_at=self.ended_at,
+        )
+
+
+class IntentEntry:
+    """A registered intent and the nodes it is attached to."""
+
+    __slots__ = ("attached", "intent", "seq")
+
+    def __init__(self, intent: Intent, seq: int, attached: Iterable[SliceNode]) -> None:
+        self.intent, self.seq, self.attached = intent, seq, tuple(attached)
+
+
+class SliceGraph:
+    """All slices of one graph, their edges, ranks, claims and waiting containers."""
+
+    def __init__(self, weights: Weights) -> None:
+        self.weights = weights
+        self.nodes: dict[str, SliceNode] = {}  # in enqueue order
+        self.intents: dict[str, IntentEntry] = {}
+        self.sessions: dict[str, SliceNode] = {}  # by the current assignment's id: the slices that hold a place
+        self.ranks: UpwardRanks[SliceNode] = UpwardRanks()
+        self.waiting: Waiting[SliceNode] = Waiting()  # the frontier less the held and those in room
+        self.roomed: Waiting[SliceNode] = Waiting()  # of those in room, the ones that may start
+        self.room: dict[SliceNode, None] = {}
+        self.urgent: set[SliceNode] = set()  # urgent slices: in the frontier, not held
+        self.held: set[SliceNode] = set()  # the frontier's held ones
+        self.claims = Contention(self._wake)
+        self.staying = 0
+        self._last_seq = 0
+
+    def _wake(self, resource: Any) -> None:
+        self.waiting.wake(resource)
+        if self.room:
+            self.roomed.wake(resource)
+
+    # --- nodes and edges -------------------------------------------------------------------------------------------
+
+    def node(self, slice_id: str) -> SliceNode:
+        try:
+            return self.nodes[slice_id]
+        except (KeyError, TypeError):
+            raise UnknownSliceError(str(slice_id)) from None
+
+    def add_all(self, rows: Sequence[SliceRow]) -> list[SliceNode]:
+        """Take in checked slices, whose references are known, in any order among themselves; then let them wait."""
+        weigh = {kind: self._weight(kind) for kind in {row.slice.recipe.kind for row in rows}}
+        added = [SliceNode(row, weigh[row.slice.recipe.kind]) for row in rows]
+        for node in added:
+            self.nodes[node.slice.id] = node
+        for node in added:
+            self._connect(node)
+        for node in added:
+            if node.state is not SliceState.QUEUED:
+                self._resume(node)
+            self.settle(node)
+        if added:
+            self._last_seq = max(self._last_seq, added[-1].seq)
+        return added
+
+    def _resume(self, node: SliceNode) -> None:
+        """Take in what a stored slice holds that a new one can't: a session, a claim, an end."""
+        if node.state in OCCUPYING:
+            self.sessions[node.assignment_id] = node
+            self.staying += node.staying
+        if node.state in EXCLUDING:
+            self.claims.claim(node)
+        if node.state in FINISHED:
+            self.ranks.finish(node)
+
+    def next_seq(self) -> int:
+        return self._last_seq + 1
+
+    def _connect(self, node: SliceNode) -> None:
+        nodes, wanted = self.nodes, node.slice
+        for name in dict.fromkeys(wanted.depends_on):
+            before = nodes[name]
+            if before not in node.depends_on:
+                self._depend(node, before)
+        for name in dict.fromkeys(wanted.required_by):
+            if node not in (after := nodes[name]).depends_on:
+                self._depend(after, node)
+        for name in wanted.contends:
+            self.claims.declare(node, nodes[name])
+
+    def _depend(self, node: SliceNode, before: SliceNode) -> None:
+        self.ranks.link(before, node)
+        if before.state is not SliceState.MERGED:
+            node.unmet += 1
+            if node.unmet == 1:
+                self.settle(node)
+
+    def _weight(self, kind: str) -> float:
+        return self.weights.base() + self.weights.learned(kind)
+
+    # --- state -----------------------------------------------------------------------------------------------------
+
+    def move(self, node: SliceNode, state: SliceState) -> list[SliceNode]:
+        """Put a node into another state, with all that follows from it; returns the slices it let into the frontier."""
+        before, node.state = node.state, state
+        if before in OCCUPYING and state not in OCCUPYING:
+            del self.sessions[f"{node.slice.id}@{node.attempt}"]
+        elif state in OCCUPYING and before not in OCCUPYING:
+            self.sessions[f"{node.slice.id}@{node.attempt}"] = node
+        self.staying += (state is SliceState.RUNNING) - (before is SliceState.RUNNING and not node.canceling)
+        if state not in OCCUPYING:
+            node.canceling = node.stopping = False
+        if state in EXCLUDING:
+            self.claims.claim(node)
+        elif before in EXCLUDING:
+            self.claims.unclaim(node)
+        if state in FINISHED:
+            self.ranks.finish(node)
+        self.settle(node)
+        return self._release(node) if state is SliceState.MERGED else []
+
+    def ask_to_cancel(self, node: SliceNode) -> None:
+        """Note that a cancel waits for the session's report: it stays no more."""
+        self.staying -= node.staying
+        node.canceling = True
+
+    def _release(self, node: SliceNode) -> list[SliceNode]:
+        released = []
+        for dependent in node.dependents:
+            dependent.unmet -= 1
+            if not dependent.unmet and dependent.state is SliceState.QUEUED:
+                self.settle(dependent)
+                released.append(dependent)
+        return released
+
+    def settle(self, node: SliceNode) -> None:
+        """Put a node into the containers that its state, hold, urgency and place in room call for, and no others."""
+        if not (node.state is SliceState.QUEUED and not node.unmet):
+            self._withdraw(node)
+            return
+        if node.hold:
+            self._withdraw(node)
+            self.held.add(node)
+            return
+        self.held.discard(node)
+        if node.urgency == Urgency.URGENT.value:
+            self.urgent.add(node)
+        else:
+            self.urgent.discard(node)
+        if node in self.room:
+            self.waiting.discard(node)
+            self.roomed.put(node, node.key())
+        else:
+            self.roomed.discard(node)
+            self.waiting.put(node, node.key())
+
+    def _withdraw(self, node: SliceNode) -> None:
+        self.waiting.discard(node)
+        if self.urgent or self.room or self.held:
+            self.roomed.discard(node)
+            self.urgent.discard(node)
+            self.held.discard(node)
+
+    # --- room ------------------------------------------------------------------------------------------------------
+
+    def make_room(self, node: SliceNode) -> None:
+        """Count `node` among those for which places are being vacated; its contenders wait for it from now on."""
+        self.room[node] = None
+        self.claims.claim(node)
+        self.settle(node)
+
+    def leave_room(self, node: SliceNode) -> None:
+        """Take `node` out of room, whether it starts now or doesn't need the place any more."""
+        del self.room[node]
+        if node.state not in EXCLUDING:
+            self.claims.unclaim(node)
+        self.settle(node)
+
+    # --- rank ------------------------------------------------------------------------------------------------------
+
+    def refresh(self) -> None:
+        """Bring ranks and the waiting order up to date."""
+        for node in self.ranks.refresh():
+            if node in self.waiting or node in self.roomed:
+                self.settle(node)
+
+    def reweigh(self) -> None:
+        """Give every live node its kind's present weight, and the waiting their new places."""
+        weigh: dict[str, float] = {}
+        for node in self.nodes.values():
+            if node.live:
+                kind = node.slice.recipe.kind
+                if kind not in weigh:
+                    weigh[kind] = self._weight(kind)
+                self.ranks.reweigh(node, weigh[kind])
+        self.ranks.refresh()
+        self.waiting.rekey(SliceNode.key)
+        self.roomed.rekey(SliceNode.key)
+
+    def frontier(self) -> list[SliceNode]:
+        """In dispatch order, held ones included."""
+        self.refresh()
+        return sorted([*self.waiting, *self.roomed, *self.held], key=SliceNode.key)
+
+    def occupying(self) -> Iterable[SliceNode]:
+        """The slices that hold a place, in the order in which they got it."""
+        return self.sessions.values()
+
+    # --- intents ---------------------------------------------------------------------------------------------------
+
+    def register(self, intent: Intent, targets: Sequence[SliceNode]) -> IntentEntry:
+        """Attach `intent` to `targets`, its earlier copy and what it supersedes detached and forgotten before."""
+        self.forget(intent.supersedes)
+        seq = max((entry.seq for entry in self.intents.values()), default=0) + 1
+        self.forget(intent.id)
+        return self.attach(IntentEntry(intent, seq, targets))
+
+    def attach(self, entry: IntentEntry) -> IntentEntry:
+        self.intents[entry.intent.id] = entry
+        for node in entry.attached:
+            node.intents = (*node.intents, entry)
+            self._re_urge(node)
+        return entry
+
+    def forget(self, intent_id: str) -> None:
+        """Detach an intent everywhere and forget it, if it is known."""
+        entry = self.intents.pop(intent_id, None)
+        for node in entry.attached if entry else ():
+            node.intents = tuple(other for other in node.intents if other is not entry)
+            self._re_urge(node)
+
+    def _re_urge(self, node: SliceNode) -> None:
+        node.urgency = max((entry.intent.urgency.value for entry in node.intents), default=0)
+        if node.in_frontier:
+            self.settle(node)
+
+    # --- proof -----------------------------------------------------------------------------------------------------
+
+    def check(self) -> None:
+        """Recompute what is kept beside the states, and assert that it agrees."""
+        self.refresh()
+        for node in self.nodes.values():
+            assert node.live == (node.state not in FINISHED), f"{node.id}: live"
+            assert node.unmet == sum(n.state is not SliceState.MERGED for n in node.depends_on), f"{node.id}: unmet"
+            upward = node.weight + max((n.upward for n in node.dependents if n.live), default=0)
+            assert not node.live or node.upward == upward, f"{node.id}: upward rank"
+            claiming = node.state in EXCLUDING or node in self.room
+            assert (node in self.claims) == claiming, f"{node.id}: claim"
+            assert node.excluders == sum(n in self.claims for n in node.contends), f"{node.id}: excluders"
+            free = node.in_frontier and not node.hold
+            assert (node in self.waiting) == (free and node not in self.room), f"{node.id}: waiting"
+            assert (node in self.roomed) == (free and node in self.room), f"{node.id}: roomed"
+            assert (node in self.held) == (node.in_frontier and bool(node.hold)), f"{node.id}: held"
+            assert (node in self.urgent) == (free and node.urgency == Urgency.URGENT.value), f"{node.id}: urgent"
+            assert (self.sessions.get(f"{node.id}@{node.attempt}") is node) == (node.state in OCCUPYING), node.id
+        assert self.staying == sum(node.staying for node in self.nodes.values()), "staying"
+        assert len(self.sessions) == sum(node.state in OCCUPYING for node in self.nodes.values()), "sessions"
+        running = list(self.sessions.values())
+        for i, one in enumerate(running):
+            for other in running[:i]:
+                assert other not in self.claims.excluders(one), f"{one.id} and {other.id} contend and both run"
+
+
+def find_cycle(new: dict[str, Slice], nodes: dict[str, SliceNode]) -> list[str] | None:
+    """A cycle that the new slices would close, spelled out along depends_on, first and last the same; or None.
+
+    Every such cycle goes through a new slice. Merged slices' edges count. Iterative depth-first search along
+    "is required by", with the three colours as: absent, on the path, done.
+    """
+    required_by: dict[str, list[str]] = {}
+    for name, slice_ in new.items():
+        for before in slice_.depends_on:
+            required_by.setdefault(before, []).append(name)
+        required_by.setdefault(name, []).extend(slice_.required_by)
+
+    def onward(name: str) -> Iterator[str]:
+        yield from required_by.get(name, ())
+        if name in nodes:
+            yield from (node.id for node in nodes[name].dependents)
+
+    done: set[str] = set()
+    for root in new:
+        path: dict[str, Iterator[str]] = {} if root in done else {root: onward(root)}
+        while path:
+            name, steps = next(reversed(path.items()))
+            step = next((step for step in steps if step not in done), None)
+            if step is None:
+                done.add(name)
+                del path[name]
+            elif step in path:
+                names = list(path)
+                return [step, *reversed(names[names.index(step) :])]
+            else:
+                path[step] = onward(step)
+    return None
+
+
+def check_acyclic(new: dict[str, Slice], nodes: dict[str, SliceNode]) -> None:
+    """Raise `CycleError` if the new slices close a cycle; free of cost when each only names what came before it."""
+    seen: set[str] = set()
+    for name, slice_ in new.items():
+        if slice_.required_by or any(before in new and before not in seen for before in slice_.depends_on):
+            cycle = find_cycle(new, nodes)
+            if cycle:
+                raise CycleError(cycle)
+            return
+        seen.add(name)

@@ -1,0 +1,514 @@
+"""Every rule of the slice graph, and nothing else.
+
+Theory of operation. `handle(command, now, cap)` either refuses, by raising a `DispatchError` with nothing changed, or
+changes the graph and returns the reply. What the shell has to do about it piles up here until it is taken: the rows that
+changed (`changes`, kept until `written` says that they are durable) and the effects (`take_effects`: sessions to launch,
+to ask to stop, to send a message into). The shell writes the rows first and performs the effects after. Time, the cap
+and identities come in as values; nothing here blocks, reads a clock or knows a thread.
+
+A command is checked in full before the first change. Every command and report is followed by one *pass*, which starts
+what may start (`listsched.pick`) and makes room for what is urgent (`preemption.py`). While the graph is paused, or the
+store is out of reach (`suspended`), a pass does nothing.
+
+A slice's states and what leads from one to another:
+
+    queued    -> running (launch), merged, canceled
+    running   -> queued, preempted, in_review, failed, merged, canceled
+    preempted -> queued, in_review, failed, merged, canceled
+    in_review -> queued (retry), merged, canceled
+    failed    -> queued (retry), merged, canceled
+
+`TRANSITIONS` below says the same as data, and every move is held against it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import attrs
+
+from dispatch.answers import view, views
+from dispatch.commands import (
+    AskToStop,
+    Cancel,
+    Command,
+    DeclareIntent,
+    Effect,
+    Enqueue,
+    Hold,
+    Launch,
+    MarkMerged,
+    Observe,
+    Pause,
+    Proof,
+    Release,
+    Remeasure,
+    RequestFailed,
+    Resume,
+    Retry,
+    Route,
+    Send,
+)
+from dispatch.errors import (
+    CycleError,
+    InvalidCommandError,
+    SliceExistsError,
+    SliceFinishedError,
+    UnknownIntentError,
+    UnknownSliceError,
+)
+from dispatch.graph import IntentEntry, SliceGraph, SliceNode, check_acyclic
+from dispatch.intent import Intent, check_intent
+from dispatch.preemption import make_room, prune_room
+from dispatch.routing import best_target, targets
+from dispatch.slice import FINISHED, OCCUPYING, Slice, SliceState, check_slice
+from dispatch.store.port import AttemptRow, Changes, Contents, GraphRow, IntentRow, SliceRow
+from dispatch.text import storable
+from dispatch.views import Merge, RouteDecision, RouteResult, SliceView
+from dispatch.weights import Weights
+from harness import Assignment, SessionPhase, SessionState
+from listsched import pick
+
+QUEUED, RUNNING, PREEMPTED = SliceState.QUEUED, SliceState.RUNNING, SliceState.PREEMPTED
+IN_REVIEW, MERGED, FAILED, CANCELED = SliceState.IN_REVIEW, SliceState.MERGED, SliceState.FAILED, SliceState.CANCELED
+
+TRANSITIONS: dict[SliceState, frozenset[SliceState]] = {
+    QUEUED: frozenset({RUNNING, MERGED, CANCELED}),
+    RUNNING: frozenset({QUEUED, PREEMPTED, IN_REVIEW, FAILED, MERGED, CANCELED}),
+    PREEMPTED: frozenset({QUEUED, IN_REVIEW, FAILED, MERGED, CANCELED}),
+    IN_REVIEW: frozenset({QUEUED, MERGED, CANCELED}),
+    FAILED: frozenset({QUEUED, MERGED, CANCELED}),
+    MERGED: frozenset(),
+    CANCELED: frozenset(),
+}
+
+CUT_OFF = "The attempt before this one was cut off when its harness ended; what it had committed may be on its branch."
+
+
+@attrs.frozen
+class Unproven:
+    """The reply to a `Route` whose decision hangs on checks outside the graph: make them and send it again."""
+
+
+UNPROVEN = Unproven()
+
+
+class Machine:
+    """One graph and its rules. `graph_id` is the random identity to give a graph that is new."""
+
+    def __init__(self, name: str, graph_id: str, weights: Weights) -> None:
+        self.name = name
+        self.graph_id = graph_id
+        self.graph = SliceGraph(weights)
+        self.paused = ""
+        self.suspended = False
+        self.cap = 0
+        self.now = 0.0
+        self._effects: list[Effect] = []
+        self._slices: dict[SliceNode, None] = {}
+        self._attempts: dict[tuple[str, int], AttemptRow] = {}
+        self._intents: dict[str, None] = {}  # registered or forgotten since the last write
+        self._graph_changed = True
+
+    # --- in and out ------------------------------------------------------------------------------------------------
+
+    def handle(self, command: Command, now: float, cap: int) -> Any:
+        """Apply one command at time `now` (Unix seconds) with `cap` places on the host; then run the pass."""
+        self.now, self.cap = now, cap
+        reply = _HANDLERS[type(command)](self, command)
+        self.run_pass()
+        return reply() if callable(reply) else reply
+
+    def changes(self) -> Changes:
+        """What is not durable yet: the last state of each row that changed."""
+        known = self.graph.intents
+        return Changes(
+            graph=GraphRow(self.graph_id, self.paused) if self._graph_changed else None,
+            slices=tuple(node.row() for node in self._slices),
+            attempts=tuple(self._attempts.values()),
+            intents=tuple(_intent_row(known[name]) for name in self._intents if name in known),
+            forgotten=tuple(name for name in self._intents if name not in known),
+        )
+
+    def unwritten(self) -> tuple[str, ...]:
+        """The ids of the slices whose changes are not durable yet."""
+        return tuple(node.id for node in self._slices)
+
+    def written(self) -> None:
+        """All that `changes` returned is durable."""
+        self._slices.clear()
+        self._attempts.clear()
+        self._intents.clear()
+        self._graph_changed = False
+
+    def take_effects(self) -> list[Effect]:
+        """The effects since the last call, in order; they may be performed once the changes are durable."""
+        effects, self._effects = self._effects, []
+        return effects
+
+    def restore(self, contents: Contents, alive: Iterable[str], now: float) -> None:
+        """Take in a stored graph. A slice that held a session not in `alive` (assignment ids) goes back to the queue."""
+        self.now = now
+        if contents.graph is not None:
+            self.graph_id, self.paused = contents.graph.graph_id, contents.graph.paused
+            self._graph_changed = False
+        self._recall(contents.slices)
+        kept = frozenset(alive)
+        nodes = self.graph.add_all(contents.slices)
+        for row in contents.intents:
+            attached = [self.graph.nodes[name] for name in row.attached]
+            self.graph.attach(IntentEntry(row.intent, row.seq, attached))
+        for node in nodes:
+            if node.state in OCCUPYING and node.assignment_id not in kept:
+                self._end_attempt(node, "lost", CUT_OFF)
+                node.checkpoint = node.checkpoint or CUT_OFF
+                self._move(node, CANCELED if node.canceling else QUEUED)
+
+    def _recall(self, rows: Iterable[SliceRow]) -> None:
+        """Let the weights see the durations in the order in which they were measured."""
+        ended = sorted((row for row in rows if row.state is MERGED and row.ran_s), key=lambda row: row.ended_at)
+        for row in ended:
+            self.graph.weights.measured(row.slice.recipe.kind, row.ran_s)
+
+    # --- the pass --------------------------------------------------------------------------------------------------
+
+    def run_pass(self) -> None:
+        """Start what may start; make room for what is urgent; if that changed anything, walk once more."""
+        graph = self.graph
+        if self.paused or self.suspended or not (graph.waiting or graph.room):
+            return
+        if graph.room:
+            prune_room(graph)
+        if self.cap <= len(graph.sessions) and not graph.urgent:
+            return
+        graph.refresh()
+        self._walk()
+        if graph.urgent and make_room(graph, self.cap, self._preempt):
+            self._walk()
+
+    def _walk(self) -> None:
+        graph, blocker = self.graph, self.graph.claims.blocker
+        free = self.cap - len(graph.sessions)
+        if graph.room:
+            pick(graph.roomed, free, blocker, self._launch)
+            free = self.cap - len(graph.sessions)
+        pick(graph.waiting, min(free, self.cap - graph.staying - len(graph.room)), blocker, self._launch)
+
+    def _launch(self, node: SliceNode) -> None:
+        graph = self.graph
+        node.attempt += 1
+        node.started_at, node.ended_at = self.now, 0.0
+        node.turns, node.error = 0, ""
+        node.branch = f"dispatch/{node.slice.id}/{node.attempt}"
+        self._move(node, RUNNING)
+        if node in graph.room:
+            graph.leave_room(node)
+        self._attempts[node.slice.id, node.attempt] = AttemptRow(
+            node.slice.id, node.attempt, node.branch, node.started_at
+        )
+        self._effects.append(Launch(self._assignment(node)))
+
+    def _assignment(self, node: SliceNode) -> Assignment:
+        wanted = node.slice
+        return Assignment(
+            assignment_id=node.assignment_id,
+            slice_id=wanted.id,
+            attempt=node.attempt,
+            recipe=wanted.recipe,
+            title=wanted.title,
+            task=_task(wanted, node.checkpoint),
+            checkpoint=node.checkpoint,
+            branch=node.branch,
+            graph_id=self.graph_id,
+        )
+
+    def _preempt(self, node: SliceNode) -> None:
+        self._ask_to_stop(node)
+        self._move(node, PREEMPTED)
+
+    def _ask_to_stop(self, node: SliceNode) -> None:
+        """Once a session: a second request would tell it nothing."""
+        if not node.stopping:
+            node.stopping = True
+            self._effects.append(AskToStop(node.assignment_id))
+
+    def _move(self, node: SliceNode, state: SliceState) -> list[SliceNode]:
+        assert state in TRANSITIONS[node.state], f"{node.id}: {node.state} -> {state}"
+        self._slices[node] = None
+        return self.graph.move(node, state)
+
+    def _merge(self, node: SliceNode) -> list[SliceNode]:
+        """Let a slice be merged, and the weights learn from it; returns what it released."""
+        released = self._move(node, MERGED)
+        if node.ran_s and self.graph.weights.measured(node.slice.recipe.kind, node.ran_s):
+            self.graph.reweigh()
+        return released
+
+    def _end_attempt(self, node: SliceNode, outcome: str, detail: str) -> None:
+        node.ended_at = self.now
+        node.ran_s += max(0.0, self.now - node.started_at)
+        self._attempts[node.slice.id, node.attempt] = AttemptRow(
+            node.slice.id, node.attempt, node.branch, node.started_at, self.now, outcome, detail
+        )
+
+    # --- enqueue ---------------------------------------------------------------------------------------------------
+
+    def _enqueue(self, command: Enqueue) -> None:
+        self._add(command.slices)
+
+    def _add(self, slices: tuple[Slice, ...]) -> list[SliceNode]:
+        self._admit(slices)
+        seq = self.graph.next_seq()
+        rows = [
+            SliceRow(_titled(slice_), seq + i, QUEUED, hold=slice_.hold, enqueued_at=self.now)
+            for i, slice_ in enumerate(slices)
+        ]
+        nodes = self.graph.add_all(rows)
+        self._slices.update(dict.fromkeys(nodes))
+        return nodes
+
+    def _admit(self, slices: tuple[Slice, ...]) -> None:
+        """Refuse all of them if one can't be taken in."""
+        nodes, new = self.graph.nodes, dict[str, Slice]()
+        for slice_ in slices:
+            check_slice(slice_)
+            if slice_.id in nodes or slice_.id in new:
+                raise SliceExistsError(slice_.id)
+            new[slice_.id] = slice_
+        for slice_ in slices:
+            if slice_.depends_on or slice_.required_by or slice_.contends:
+                self._admit_references(slice_, new)
+        check_acyclic(new, nodes)
+
+    def _admit_references(self, slice_: Slice, new: dict[str, Slice]) -> None:
+        nodes = self.graph.nodes
+        for name in (*slice_.depends_on, *slice_.required_by, *slice_.contends):
+            if name == slice_.id:
+                raise CycleError((name, name))
+            if name not in nodes and name not in new:
+                raise UnknownSliceError(name, slice_.id)
+        for name in slice_.depends_on:
+            if name in nodes and nodes[name].state is CANCELED:
+                raise SliceFinishedError(name, "canceled", "depend on")
+        for name in slice_.required_by:
+            if name in nodes and nodes[name].state not in (QUEUED, FAILED):
+                raise SliceFinishedError(name, nodes[name].state.value, "be required by")
+
+    # --- the operator's commands -----------------------------------------------------------------------------------
+
+    def _mark_merged(self, command: MarkMerged) -> Callable[[], Merge]:
+        node = self._unless(CANCELED, command.slice_id, "mark as merged")
+        released: list[SliceNode] = []
+        if node.state is not MERGED:
+            if node.state in OCCUPYING:
+                self._ask_to_stop(node)
+                self._end_attempt(node, "merged", "marked as merged")
+            node.pull_request_url = command.pull_request_url or node.pull_request_url
+            node.error = ""
+            node.ended_at = self.now
+            released = self._merge(node)
+        return lambda: Merge(view(self.graph, node), tuple(views(self.graph, released)))
+
+    def _cancel(self, command: Cancel) -> None:
+        node = self._unless(MERGED, command.slice_id, "cancel")
+        if node.state is CANCELED:
+            raise SliceFinishedError(node.id, "canceled", "cancel")
+        if node.state in OCCUPYING:
+            self._ask_to_stop(node)
+            self.graph.ask_to_cancel(node)
+            self._slices[node] = None
+        else:
+            node.ended_at = self.now
+            self._move(node, CANCELED)
+
+    def _retry(self, command: Retry) -> None:
+        node = self._unfinished(command.slice_id, "retry")
+        if node.state not in (IN_REVIEW, FAILED):
+            raise InvalidCommandError("retry", node.id, node.state.value)
+        node.closes, node.pull_request_url, node.error = 0, "", ""
+        self._move(node, QUEUED)
+
+    def _hold(self, command: Hold) -> None:
+        node = self._unfinished(command.slice_id, "hold")
+        if not node.hold:
+            node.hold = command.reason or "held"
+            self._settle(node)
+
+    def _release(self, command: Release) -> None:
+        node = self._unfinished(command.slice_id, "release")
+        if node.hold:
+            node.hold = ""
+            self._settle(node)
+
+    def _settle(self, node: SliceNode) -> None:
+        self._slices[node] = None
+        self.graph.settle(node)
+
+    def _pause(self, command: Pause) -> None:
+        self._graph_changed |= not self.paused
+        self.paused = self.paused or command.reason or "paused"
+
+    def _resume(self, command: Resume) -> None:
+        self._graph_changed |= bool(self.paused)
+        self.paused = ""
+
+    def _unfinished(self, slice_id: str, wanted: str) -> SliceNode:
+        node = self.graph.node(slice_id)
+        if node.state in FINISHED:
+            raise SliceFinishedError(node.id, node.state.value, wanted)
+        return node
+
+    def _unless(self, state: SliceState, slice_id: str, wanted: str) -> SliceNode:
+        node = self.graph.node(slice_id)
+        if node.state is state:
+            raise SliceFinishedError(node.id, state.value, wanted)
+        return node
+
+    # --- intents and routing ---------------------------------------------------------------------------------------
+
+    def _declare(self, command: DeclareIntent) -> Callable[[], list[SliceView]]:
+        intent = command.intent
+        check_intent(intent)
+        if command.known and intent.id not in self.graph.intents:
+            raise UnknownIntentError(intent.id)
+        attached = targets(self.graph, intent)
+        self._register(intent, attached)
+        return lambda: views(self.graph, attached)
+
+    def _register(self, intent: Intent, attached: list[SliceNode]) -> None:
+        if intent.supersedes in self.graph.intents:
+            self._intents[intent.supersedes] = None
+        self._intents[intent.id] = None
+        self.graph.register(intent, attached)
+
+    def _route(self, command: Route) -> Callable[[], RouteResult] | RouteResult | Unproven:
+        intent = command.intent
+        check_intent(intent)
+        node = best_target(self.graph, intent)
+        if node is not None and node.state is not MERGED:
+            return self._route_to(node, command)
+        if node is not None:
+            reference = node.pull_request_url or f"slice {node.id} has merged"
+            return RouteResult(RouteDecision.ALREADY_DONE, node.id, reference=reference, view=view(self.graph, node))
+        proof = command.proof
+        if proof is None:
+            return UNPROVEN
+        if proof.reference:
+            return RouteResult(RouteDecision.ALREADY_DONE, reference=proof.reference, findings=proof.findings)
+        return self._route_new(command, proof)
+
+    def _route_to(self, node: SliceNode, command: Route) -> Callable[[], RouteResult]:
+        self._register(command.intent, [node])
+        if node.state is not RUNNING:
+            return lambda: RouteResult(RouteDecision.QUEUE, node.id, node.assignment_id, view=view(self.graph, node))
+        session = node.assignment_id
+        self._effects.append(Send(session, command.message or command.intent.statement))
+        return lambda: RouteResult(RouteDecision.STEER, node.id, session, view=view(self.graph, node))
+
+    def _route_new(self, command: Route, proof: Proof) -> Callable[[], RouteResult] | RouteResult:
+        if command.new_slice is None:
+            missing = "no slice covers this; give a new slice to be enqueued for it"
+            return RouteResult(RouteDecision.NEW, findings=(*proof.findings, missing))
+        (node,) = self._add((command.new_slice,))
+        self._register(command.intent, [node])
+        return lambda: RouteResult(
+            RouteDecision.NEW, node.id, node.assignment_id, findings=proof.findings, view=view(self.graph, node)
+        )
+
+    # --- reports ---------------------------------------------------------------------------------------------------
+
+    def _observe(self, command: Observe) -> None:
+        report = _clean(command.report)
+        node = self.graph.sessions.get(report.assignment_id)
+        if node is None:
+            return
+        self._slices[node] = None
+        node.turns = max(node.turns, report.turns)
+        node.branch = report.branch or node.branch
+        node.pull_request_url = report.pull_request_url or node.pull_request_url
+        if report.phase is not SessionPhase.RUNNING:
+            self._end(node, report)
+
+    def _end(self, node: SliceNode, report: SessionState) -> None:
+        state, counts = _outcome(node, report.phase)
+        outcome = "preempted" if node.state is PREEMPTED and state is QUEUED else report.phase.value
+        self._end_attempt(node, outcome, report.error or report.detail)
+        node.error = report.error or (report.detail if state is not MERGED else "")
+        if state in (QUEUED, FAILED, IN_REVIEW):
+            node.checkpoint = report.checkpoint or report.detail or report.error or node.checkpoint
+        if counts:
+            node.closes += 1
+            if node.closes >= node.slice.recipe.max_attempts:
+                state = FAILED
+                node.error = node.error or f"closed {node.closes} times without a merge"
+        if state is MERGED:
+            self._merge(node)
+        else:
+            self._move(node, state)
+
+    def _request_failed(self, command: RequestFailed) -> None:
+        node = self.graph.sessions.get(command.assignment_id)
+        if node is not None:
+            node.error = command.problem
+            self._slices[node] = None
+
+    def _remeasure(self, command: Remeasure) -> None:
+        """Nothing of its own: the pass that follows sees the new cap."""
+
+
+
+def _outcome(node: SliceNode, phase: SessionPhase) -> tuple[SliceState, bool]:
+    """Where a session's end takes its slice, and whether it counts as a close."""
+    match phase:
+        case SessionPhase.MERGED:
+            return MERGED, False
+        case SessionPhase.FAILED:
+            return FAILED, False
+        case _ if node.canceling:
+            return CANCELED, False
+        case SessionPhase.CANCELED:
+            return (QUEUED if node.state is PREEMPTED else CANCELED), False
+        case _ if node.pull_request_url:
+            return IN_REVIEW, False
+        case _:
+            return QUEUED, node.state is RUNNING
+
+
+def _clean(report: SessionState) -> SessionState:
+    """The report with texts that every store can hold: agents' output gets into errors and checkpoints."""
+    if not (report.error or report.detail or report.checkpoint or report.branch or report.pull_request_url):
+        return report
+    fields = ("error", "detail", "checkpoint", "branch", "pull_request_url")
+    return attrs.evolve(report, **{field: storable(getattr(report, field)) for field in fields})
+
+
+def _titled(slice_: Slice) -> Slice:
+    return slice_ if slice_.title else attrs.evolve(slice_, title=slice_.id)
+
+
+def _task(wanted: Slice, checkpoint: str) -> str:
+    """The task in words: title, prompt, and where the previous attempt got to."""
+    text = f"{wanted.title}\n\n{wanted.recipe.prompt}" if wanted.recipe.prompt else wanted.title
+    return f"{text}\n\nFrom the previous attempt:\n{checkpoint}" if checkpoint else text
+
+
+def _intent_row(entry: IntentEntry) -> IntentRow:
+    return IntentRow(entry.intent, entry.seq, tuple(node.id for node in entry.attached))
+
+
+_HANDLERS: dict[type, Callable[[Machine, Any], Any]] = {
+    Enqueue: Machine._enqueue,
+    MarkMerged: Machine._mark_merged,
+    Cancel: Machine._cancel,
+    Retry: Machine._retry,
+    Hold: Machine._hold,
+    Release: Machine._release,
+    Pause: Machine._pause,
+    Resume: Machine._resume,
+    DeclareIntent: Machine._declare,
+    Route: Machine._route,
+    Observe: Machine._observe,
+    Remeasure: Machine._remeasure,
+    RequestFailed: Machine._request_failed,
+}

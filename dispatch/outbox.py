@@ -1,0 +1,211 @@
+"""Where effects leave the owner: one thread with an event loop that performs them, so that the owner never waits.
+
+Requests for one session reach the host in the order in which they were decided; requests for different sessions go side
+by side, however long one of them takes. What keeps a request cheap: effects pile up in a deque and one poke wakes the
+loop for all of them; a *drainer* task awaits host calls straight away, and only when one of them really suspends does
+another drainer go on with what is queued behind it. Waking a parked drainer costs some microseconds, a new task some
+tens, a portal call some hundreds.
+
+The thread is a daemon: a program that forgets to stop its service can still exit.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections import deque
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import anyio
+import anyio.abc
+import anyio.lowlevel
+import attrs
+
+from dispatch.commands import AskToStop, Effect, Launch, Observe, RequestFailed, Send
+from dispatch.reply import Reply
+from harness import SessionHost, SessionPhase, SessionState
+
+logger = logging.getLogger(__name__)
+
+_MOST_DRAINERS = 256
+_PARKED = 8  # drainers kept for the next burst
+_BREATH = 256  # effects between two checkpoints, so that a long queue doesn't starve the host's own tasks
+_STOP_TRIES = 4
+_FIRST_PAUSE_S = 0.1
+
+
+@attrs.frozen
+class Call:
+    """An async function to run in the loop, its result to be answered to `reply`."""
+
+    function: Callable[[], Awaitable[Any]]
+    reply: Reply
+
+
+@attrs.frozen
+class Errand:
+    """An effect, and who is told the outcome (the turn's id or None, and the problem or an empty text)."""
+
+    effect: Effect
+    done: Callable[[str, str], None] | None = None
+
+
+class Outbox:
+    """Performs effects against `host`; failures come back through `tell` as messages to the owner."""
+
+    def __init__(self, host: SessionHost, tell: Callable[[Observe | RequestFailed], None]) -> None:
+        self._host, self._tell = host, tell
+        self._queue: deque[Errand | Call] = deque()
+        self._busy: dict[str, deque[Errand]] = {}  # sessions with a request under way, and what waits behind it
+        self._idle: list[anyio.Event] = []
+        self._drainers = 0
+        self._outstanding = 0
+        self._count = threading.Lock()  # guards _outstanding and _when_idle: touched by the owner and by the loop
+        self._when_idle: list[Callable[[], None]] = []
+        self._poked = self._relief = False
+        self._ready = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="dispatch-outbox", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+        self._ready.wait()
+
+    def stop(self, timeout: float) -> None:
+        """Perform what is queued, for at most `timeout` seconds, and end the thread."""
+        idle = threading.Event()
+        self.when_idle(idle.set)
+        idle.wait(timeout)
+        self._loop.call_soon_threadsafe(self._tasks.cancel_scope.cancel)
+        self._thread.join(timeout)
+
+    def post(self, errands: list[Errand] | list[Call]) -> None:
+        """Queue them and wake the loop. Called once their changes are durable."""
+        with self._count:
+            self._outstanding += len(errands)
+        self._queue.extend(errands)
+        if not self._poked:
+            self._poked = True
+            self._loop.call_soon_threadsafe(self._relieve)
+
+    def when_idle(self, done: Callable[[], None]) -> None:
+        """Call `done` as soon as nothing that was posted is left to do (at once if so now); from any thread."""
+        with self._count:
+            if self._outstanding:
+                self._when_idle.append(done)
+                return
+        done()
+
+    # --- in the loop -----------------------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        anyio.run(self._serve, backend="asyncio")
+
+    async def _serve(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        async with anyio.create_task_group() as self._tasks:
+            while True:  # tasks can't be started from a loop callback, so `_relieve` asks for them here
+                self._wanted = anyio.Event()
+                self._ready.set()
+                await self._wanted.wait()
+                self._drainers += 1
+                self._tasks.start_soon(self._drain, name="drainer")
+
+    def _relieve(self) -> None:
+        """Let a drainer that is not waiting for the host take over what is queued."""
+        self._poked = self._relief = False
+        if not self._queue:
+            return
+        if self._idle:
+            self._idle.pop().set()
+        elif self._drainers < _MOST_DRAINERS:
+            self._wanted.set()
+
+    async def _drain(self) -> None:
+        done = 0
+        while True:
+            while self._queue:
+                errand = self._queue.popleft()
+                if self._queue and not self._relief:
+                    self._relief = True
+                    self._loop.call_soon(self._relieve)
+                await (self._answer(errand) if isinstance(errand, Call) else self._in_order(errand))
+                done += 1
+                if done % _BREATH == 0:
+                    await anyio.lowlevel.checkpoint()
+            if len(self._idle) >= _PARKED:
+                self._drainers -= 1
+                return
+            bell = anyio.Event()
+            self._idle.append(bell)
+            await bell.wait()
+
+    async def _answer(self, call: Call) -> None:
+        try:
+            call.reply.answer(await call.function())
+        except Exception as error:  # a worker's door: whatever it was, its caller is told
+            call.reply.refuse(error)
+        finally:
+            self._finished()
+
+    async def _in_order(self, errand: Errand) -> None:
+        """Perform it, and after it what came for the same session meanwhile; unless one is under way already."""
+        session = errand.effect.assignment_id
+        behind = self._busy.get(session)
+        if behind is not None:
+            behind.append(errand)
+            return
+        behind = self._busy[session] = deque((errand,))
+        while behind:
+            await self._perform(behind.popleft())
+        del self._busy[session]
+
+    async def _perform(self, errand: Errand) -> None:
+        turn = problem = ""
+        try:
+            match errand.effect:
+                case Launch(assignment):
+                    await self._host.submit(assignment)
+                case AskToStop(session):
+                    await self._ask_to_stop(session)
+                case Send(session, message):
+                    turn = await self._host.send(session, message)
+        except Exception as error:  # a worker's door: the owner is told, and decides
+            problem = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+            self._report(errand.effect, problem)
+        finally:
+            if errand.done is not None:
+                errand.done(turn, problem)
+            self._finished()
+
+    async def _ask_to_stop(self, session: str) -> None:
+        """A stop that did not get through is asked again, a few times: a session nobody can stop holds its place."""
+        for attempt in range(1, _STOP_TRIES):
+            try:
+                await self._host.cancel(session)
+            except Exception as error:  # a worker's door: the last try's error goes to the owner
+                logger.warning("asking %s to stop failed, trying again: %r", session, error)
+                await anyio.sleep(_FIRST_PAUSE_S * 4**attempt)
+            else:
+                return
+        await self._host.cancel(session)
+
+    def _report(self, effect: Effect, problem: str) -> None:
+        match effect:
+            case Launch(assignment):
+                error = f"the session could not be opened: {problem}"
+                self._tell(Observe(SessionState(assignment.assignment_id, SessionPhase.FAILED, error=error)))
+            case AskToStop(session):
+                self._tell(RequestFailed(session, f"the session could not be asked to stop: {problem}"))
+            case Send():
+                pass  # the caller who sent it is told by `done`
+
+    def _finished(self) -> None:
+        with self._count:
+            self._outstanding -= 1
+            due: list[Callable[[], None]] = []
+            if not self._outstanding:
+                due, self._when_idle = self._when_idle, due
+        for done in due:
+            done()

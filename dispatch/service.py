@@ -1,0 +1,292 @@
+"""`DispatchService`: the slice graph as an embedding program sees it."""
+
+from __future__ import annotations
+
+import secrets
+import threading
+import time
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Protocol, Self
+
+from dispatch import commands as c
+from dispatch.aio import AwaitableCalls
+from dispatch.calls import DEFAULT_TIMEOUT_S, Line
+from dispatch.capping import CapGauge, Measures
+from dispatch.commands import Proof
+from dispatch.errors import DispatchError, NotRunningError, StoreError
+from dispatch.intent import Intent
+from dispatch.machine import Machine, Unproven
+from dispatch.outbox import Call, Outbox
+from dispatch.owner import TICK_S, GraphOwner, Settle, Stop, Tick
+from dispatch.reply import BlockingReply
+from dispatch.slice import Slice
+from dispatch.store import Store, open_store
+from dispatch.store.port import Contents
+from dispatch.views import Explanation, Merge, RouteResult, SliceView, Snapshot
+from dispatch.weights import LearnedWeights, Weights
+from harness import (
+    AdoptingHost,
+    HostMeasures,
+    Limit,
+    ReportingHost,
+    SessionHost,
+    SessionState,
+    default_limits,
+)
+
+_STOP_S = 5.0  # how long stop() waits for requests to the host that are under way
+
+
+class Checks(Protocol):
+    """Finds out whether an intent is fulfilled already: by a glossary, by a gate run against main."""
+
+    async def prove(self, intent: Intent) -> Proof: ...
+
+
+class DispatchService:
+    """One graph, its owner, and the sessions it is scheduled onto.
+
+    `sessions` runs them. `store`: a URL (`sqlite:///path`, `memory:`) or a `Store`; without one the graph lives in
+    memory. `graph` names it in the store. `measures` has `cores` and `load`; without it the host is measured, and memory
+    and disk are limits too; `limits` names further ones. `weights` default to `LearnedWeights`. `clock` returns Unix
+    seconds. `take_over` fences another process that owns the graph. `checks` let `route` see that nothing is to do.
+
+    Calls block until what they ask for is durable, at most `timeout` seconds; `aio` has an awaitable twin of each. All
+    of them may raise `NotRunningError` and `StoreUnavailableError`. A call may be made from any thread but the
+    service's own; from an event loop use `aio`. A service is started once. Its threads are daemons: a program that
+    forgets `stop()` can exit.
+    """
+
+    def __init__(
+        self,
+        sessions: SessionHost,
+        store: str | Store | None = None,
+        graph: str = "default",
+        measures: Measures | None = None,
+        limits: Sequence[Limit] | None = None,
+        weights: Weights | None = None,
+        clock: Callable[[], float] | None = None,
+        *,
+        take_over: bool = False,
+        checks: Checks | None = None,
+    ) -> None:
+        self._sessions, self._graph, self._take_over, self._checks = sessions, graph, take_over, checks
+        self._store = open_store(store) if isinstance(store, str) else store
+        self._gauge = _gauge(sessions, measures, limits)
+        self._weights = weights or LearnedWeights()
+        self._clock = clock or time.time
+        self._line = Line()
+        self._outbox = Outbox(sessions, self._line.tell)
+        self._stopping = threading.Event()
+        self._started = False
+        self.aio = AwaitableCalls(self._line, self._prove)
+
+    # --- life ------------------------------------------------------------------------------------------------------
+
+    def start(self) -> Self:
+        """Claim the graph, read it back, take up its sessions, and begin to dispatch. Returns the service.
+
+        Raises `OwnedElsewhereError`, `StoreError`, `StoreUnavailableError`.
+        """
+        if self._started:
+            raise NotRunningError("a service is started once; make another one")
+        self._started = True
+        machine = Machine(self._graph, secrets.token_hex(8), self._weights)
+        contents = self._claim()
+        if isinstance(self._sessions, ReportingHost):
+            self._sessions.connect(self.observe_session)
+        self._outbox.start()
+        machine.restore(contents, self._adopt(contents), self._clock())
+        owner = GraphOwner.start(machine, self._gauge, self._outbox, self._store, self._clock, self._line.health)
+        self._line.open(owner)
+        threading.Thread(target=self._tick, name="dispatch-ticker", daemon=True).start()
+        try:
+            self.remeasure()
+        except BaseException:
+            self.stop()
+            raise
+        return self
+
+    def stop(self) -> None:
+        """Write what is left and end the owner. No session is asked to stop: sessions are the host's. Idempotent."""
+        self._stopping.set()
+        if not self._line.is_open:
+            return
+        try:
+            self._line.ask(Stop(), timeout=_STOP_S)
+        except DispatchError:
+            pass  # it had ended by itself; why, every other call says
+        self._line.close()
+        self._outbox.stop(_STOP_S)
+        if self._store is not None:
+            self._store.release()
+
+    def __enter__(self) -> Self:
+        return self if self._started else self.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def _claim(self) -> Contents:
+        if self._store is None:
+            return Contents()
+        self._store.claim(self._graph, take_over=self._take_over)
+        try:
+            return self._store.load()
+        except BaseException:
+            self._store.release()
+            raise
+
+    def _adopt(self, contents: Contents) -> Iterable[str]:
+        """Which of the stored sessions still run, as their host says."""
+        if not isinstance(self._sessions, AdoptingHost):
+            return ()
+        held = [f"{row.slice.id}@{row.attempt}" for row in contents.slices if row.state.value in ("running", "preempted")]
+        host, reply = self._sessions, BlockingReply()
+        self._outbox.post([Call(lambda: host.adopt(held), reply)])
+        return tuple(reply.wait(DEFAULT_TIMEOUT_S)) if held else ()
+
+    def _tick(self) -> None:
+        while not self._stopping.wait(TICK_S):
+            try:
+                self._line.tell(Tick())
+            except NotRunningError:
+                return
+
+    def _prove(self, intent: Intent) -> Any:
+        """The coroutine of the checks' answer; an empty proof without checks."""
+        return self._checks.prove(intent) if self._checks else _nothing_proven()
+
+    # --- commands --------------------------------------------------------------------------------------------------
+
+    def enqueue(self, slice: Slice, *, timeout: float | None = DEFAULT_TIMEOUT_S) -> None:
+        """Add one slice. Refuses with `InvalidSliceError`, `SliceExistsError`, `UnknownSliceError`, `CycleError`,
+        `SliceFinishedError`."""
+        self._line.ask(c.Enqueue((slice,)), timeout)
+
+    def enqueue_many(self, slices: Iterable[Slice], *, timeout: float | None = None) -> None:
+        """Add all or none, in any order among themselves; their enqueue order is the order given."""
+        self._line.ask(c.Enqueue(tuple(slices)), timeout)
+
+    def mark_merged(
+        self, slice_id: str, pull_request_url: str = "", *, timeout: float | None = DEFAULT_TIMEOUT_S
+    ) -> Merge:
+        """Say that the slice's work is on main. Returns it and the slices that this released into the frontier."""
+        merge: Merge = self._line.ask(c.MarkMerged(slice_id, pull_request_url), timeout)
+        return merge
+
+    def cancel(self, slice_id: str, *, timeout: float | None = DEFAULT_TIMEOUT_S) -> None:
+        """End the slice; one that runs is asked to stop and is canceled at its session's report."""
+        self._line.ask(c.Cancel(slice_id), timeout)
+
+    def retry(self, slice_id: str, *, timeout: float | None = DEFAULT_TIMEOUT_S) -> None:
+        """Queue a failed slice, or one in review, again; its closes and pull request are forgotten."""
+        self._line.ask(c.Retry(slice_id), timeout)
+
+    def hold(self, slice_id: str, reason: str = "", *, timeout: float | None = DEFAULT_TIMEOUT_S) -> None:
+        """Keep the slice from starting until it is released; what runs goes on."""
+        self._line.ask(c.Hold(slice_id, reason), timeout)
+
+    def release(self, slice_id: str, reason: str = "", *, timeout: float | None = DEFAULT_TIMEOUT_S) -> None:
+        """Hold the slice no more."""
+        self._line.ask(c.Release(slice_id, reason), timeout)
+
+    def pause(self, reason: str = "", *, timeout: float | None = DEFAULT_TIMEOUT_S) -> None:
+        """Start nothing more and preempt nobody until `resume`."""
+        self._line.ask(c.Pause(reason), timeout)
+
+    def resume(self, reason: str = "", *, timeout: float | None = DEFAULT_TIMEOUT_S) -> None:
+        """Dispatch again."""
+        self._line.ask(c.Resume(reason), timeout)
+
+    def declare_intent(self, intent: Intent, *, timeout: float | None = DEFAULT_TIMEOUT_S) -> list[SliceView]:
+        """Register an intent and attach it to its targets; returns them, in enqueue order."""
+        attached: list[SliceView] = self._line.ask(c.DeclareIntent(intent), timeout)
+        return attached
+
+    def reprioritize(self, intent: Intent, *, timeout: float | None = DEFAULT_TIMEOUT_S) -> list[SliceView]:
+        """The same for an id that is registered; else `UnknownIntentError`."""
+        attached: list[SliceView] = self._line.ask(c.DeclareIntent(intent, known=True), timeout)
+        return attached
+
+    def route(
+        self,
+        intent: Intent,
+        message: str = "",
+        new_slice: Slice | None = None,
+        *,
+        timeout: float | None = DEFAULT_TIMEOUT_S,
+    ) -> RouteResult:
+        """Bring a message to the slice that covers its intent: into its session, onto its queue, or as a new slice."""
+        result = self._line.ask(c.Route(intent, message, new_slice), timeout)
+        if isinstance(result, Unproven):
+            reply = BlockingReply()
+            self._outbox.post([Call(lambda: self._prove(intent), reply)])
+            result = self._line.ask(c.Route(intent, message, new_slice, reply.wait(timeout)), timeout)
+        assert isinstance(result, RouteResult)
+        return result
+
+    def observe_session(self, state: SessionState) -> None:
+        """Take a session's report. Returns once it is in the owner's inbox: hosts call this from their event loops."""
+        if not isinstance(state, SessionState):
+            raise TypeError(f"a report must be a SessionState, not {type(state).__name__}")
+        self._line.tell(c.Observe(state))
+
+    def remeasure(self, *, timeout: float | None = DEFAULT_TIMEOUT_S) -> None:
+        """Measure the host now, and start what a higher cap lets start."""
+        self._line.ask(c.Remeasure(), timeout)
+
+    # --- questions -------------------------------------------------------------------------------------------------
+
+    def frontier(self, *, timeout: float | None = DEFAULT_TIMEOUT_S) -> list[SliceView]:
+        """The slices that wait for nothing but a place, in dispatch order, held ones included."""
+        frontier: list[SliceView] = self._line.ask(c.Frontier(), timeout)
+        return frontier
+
+    def get(self, slice_id: str, *, timeout: float | None = DEFAULT_TIMEOUT_S) -> SliceView:
+        """One slice; `UnknownSliceError` if there is none of that id."""
+        found: SliceView = self._line.ask(c.Get(slice_id), timeout)
+        return found
+
+    def explain(self, slice_id: str, *, timeout: float | None = DEFAULT_TIMEOUT_S) -> Explanation:
+        """Why the slice doesn't run now."""
+        explanation: Explanation = self._line.ask(c.Explain(slice_id), timeout)
+        return explanation
+
+    def snapshot(self, *, timeout: float | None = DEFAULT_TIMEOUT_S) -> Snapshot:
+        """The whole graph at one moment."""
+        snapshot: Snapshot = self._line.ask(c.TakeSnapshot(), timeout)
+        return snapshot
+
+    def settle(self, timeout: float | None = DEFAULT_TIMEOUT_S) -> None:
+        """Return once all that was sent before is applied and every session request that followed is with the host."""
+        before, after = -1, self._line.ask(Settle(), timeout)
+        while before != after:  # a request that failed came back as a report, which may have led to further ones
+            before, after = after, self._line.ask(Settle(), timeout)
+
+    def check(self, *, timeout: float | None = None) -> None:
+        """Recompute everything the owner derives from its slices and assert that it agrees: for tests."""
+        self._line.ask(c.Check(), timeout)
+
+    def list(self, *, timeout: float | None = DEFAULT_TIMEOUT_S) -> list[SliceView]:  # last: it hides the type
+        """All slices, in enqueue order."""
+        slices: list[SliceView] = self._line.ask(c.ListSlices(), timeout)
+        return slices
+
+
+async def _nothing_proven() -> Proof:
+    return Proof()
+
+
+def _gauge(sessions: SessionHost, measures: Measures | None, limits: Sequence[Limit] | None) -> CapGauge:
+    """Measures given alone stand alone; without any, the host's cores, memory and disk all count."""
+    if measures is not None:
+        return CapGauge(measures, limits or ())
+    own = HostMeasures()
+    if callable(groups := getattr(sessions, "groups", None)):
+        own.exclude(groups)
+    return CapGauge(own, default_limits(Path.cwd()) if limits is None else limits)

@@ -1,0 +1,24 @@
+"""Text from outside: what every store can hold and every terminal can show."""
+
+from __future__ import annotations
+
+STORED_LIMIT = 65_536  # characters of a checkpoint or an error that are kept
+
+
+def check_text(text: object, *, printable: bool = False) -> str:
+    """The text, if every store can hold it (no NUL, no lone surrogate). Raises `ValueError` with the problem."""
+    if not isinstance(text, str):
+        raise ValueError(f"must be text, not {type(text).__name__}")  # noqa: TRY004 - one kind of refusal for callers
+    if "\0" in text:
+        raise ValueError("holds a NUL character")
+    if not text.isascii() and text != storable(text, len(text)):
+        raise ValueError("holds a lone surrogate, which is no character")
+    if printable and not text.isprintable():
+        raise ValueError(f"holds a character that can't be printed: {text!r:.80}")
+    return text
+
+
+def storable(text: str, limit: int = STORED_LIMIT) -> str:
+    """The text with what no store can hold replaced by U+FFFD, cut to `limit` characters."""
+    text = text[:limit].replace("\0", "\ufffd")
+    return text if text.isascii() else text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
