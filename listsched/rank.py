@@ -12,7 +12,7 @@ refreshes costs each node once.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping, MutableSequence, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import Any, Generic, TypeVar
 
 import networkx as nx
@@ -161,11 +161,13 @@ class UpwardRanks(Generic[N]):
 
 
 def _with(nodes: Sequence[N], node: N) -> Sequence[N]:
-    if isinstance(nodes, MutableSequence):
+    if isinstance(nodes, list):
         nodes.append(node)
         return nodes
     return [node]
 
 
 def _without_last(nodes: Sequence[N]) -> Sequence[N]:
-    return nodes[:-1] or NO_NODES
+    assert isinstance(nodes, list), "a node without edges has none to take back"
+    nodes.pop()
+    return nodes or NO_NODES
