@@ -31,7 +31,7 @@ def read_intents(top: Section, drafts: Sequence[Draft]) -> tuple[Intent, ...]:
 
 
 def _read_intent(intent_id: str, section: Section) -> Intent:
-    section.check_keys(("id", *INTENT_KEYS) if section.listed else INTENT_KEYS)
+    section.check_keys(("id", *INTENT_KEYS))
     intent = Intent(
         id=intent_id,
         statement=section.take("statement", fields.text, intent_id),
@@ -47,6 +47,6 @@ def _read_intent(intent_id: str, section: Section) -> Intent:
         section.refuse(refusal.field, refusal.problem)
     if not section.gives("scope") and not any(map(str.strip, intent.terms)) and "terms" not in section.refused:
         section.refuse("terms", "is about no slice; give it a scope or terms")
-    if intent.supersedes == intent_id:
+    if section.holds("supersedes") and intent.supersedes == intent_id:
         section.refuse("supersedes", "names the intent itself")
     return intent

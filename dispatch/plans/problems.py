@@ -55,6 +55,8 @@ class Problem:
 
     def __str__(self) -> str:
         place = f"{self.path}:{self.line}" if self.line else self.path
+        if self.line and not self.field:  # a slip in the text itself: the column helps to see it
+            place += f":{self.column}"
         return printable(": ".join(part for part in (place, self.field, self.problem) if part))
 
 

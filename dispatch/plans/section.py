@@ -55,13 +55,12 @@ def spelled(name: str) -> str:
 class Section:
     """A table with the dotted path it goes by in errors.
 
-    `listed`: it is an item of a list and tells its `id` itself. `refused` names the fields whose values were no use.
+    `refused` names the fields whose values were no use.
     """
 
     table: Table
     where: str
     findings: Findings
-    listed: bool = False
     refused: set[str] = attrs.field(factory=set)
 
     def take(self, field: str, read: Callable[[Node], T], default: T) -> T:
@@ -147,7 +146,10 @@ class Section:
         for key, child in node.entries.items():
             path = f"{where}.{spelled(key)}"
             if isinstance(child, Table):
-                yield key, Section(child, path, self.findings)
+                section = Section(child, path, self.findings)
+                if section.gives("id"):
+                    section.refuse("id", "the name of the table is the id; take this one away")
+                yield key, section
             elif is_null(child):
                 yield key, Section(Table({}, child.at), path, self.findings)
             else:
@@ -160,7 +162,7 @@ class Section:
             if not isinstance(child, Table):
                 self.findings.add(child.at, path, f"must be a table of fields, not {kind_of(child)}")
                 continue
-            section = Section(child, path, self.findings, listed=True)
+            section = Section(child, path, self.findings)
             key = section.take("id", identifier, "")
             if not section.gives("id"):
                 section.refuse("id", "has no id")

@@ -75,7 +75,7 @@ def read_defaults(section: Section) -> Defaults:
 
 def read_slice(slice_id: str, section: Section, defaults: Defaults) -> Draft:
     """One slice. References are not looked up."""
-    section.check_keys(("id", *SLICE_KEYS) if section.listed else SLICE_KEYS)
+    section.check_keys(("id", *SLICE_KEYS))
     read = Slice(
         id=slice_id,
         title=section.take("title", fields.text, ""),
