@@ -1,0 +1,22 @@
+"""Sessions on this machine: worktrees, processes, merges."""
+
+from harness.local.errors import (
+    GitError,
+    HostClosedError,
+    InvalidAssignmentError,
+    LocalHostError,
+    NoSessionError,
+    RepositoryError,
+)
+from harness.local.host import LocalSessionHost, RunningSession
+
+__all__ = [
+    "GitError",
+    "HostClosedError",
+    "InvalidAssignmentError",
+    "LocalHostError",
+    "LocalSessionHost",
+    "NoSessionError",
+    "RepositoryError",
+    "RunningSession",
+]

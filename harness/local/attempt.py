@@ -1,0 +1,312 @@
+"""One attempt, step by step: opening, what to merge, merging, closing. Each step blocks its session's thread alone."""
+
+from __future__ import annotations
+
+import enum
+import re
+import secrets
+from pathlib import Path
+
+import attrs
+
+from harness.local.errors import GitError, LocalHostError, RepositoryError, SupersededError
+from harness.local.folder import SessionFolder
+from harness.local.git import Git
+from harness.local.merge import Conflict, Merged, advance, combine, merge
+from harness.local.outcome import MERGED, NO_CHANGE, Ending, checkpoint_of, closed, failed
+from harness.local.process import Child, ProcessMark
+from harness.local.record import Record
+from harness.local.settle import previous_attempt, settle_in
+from harness.local.site import Site
+from harness.local.work import farewell, finished_work, keep_commit, keep_work, on_branch
+from harness.local.worktree import Worktree
+from harness.session import Assignment, SessionPhase, SessionState
+
+IN_THE_WAY = re.compile(r"'refs/heads/([^']+)' exists; cannot create")
+BRANCH_TRIES = 100
+MERGE_ROUNDS = 20  #: how often main may move while a merge is verified, before the attempt is given up
+
+
+class AlreadyMergedError(LocalHostError):
+    """An earlier attempt's merge is on main: there is nothing left to do."""
+
+
+class Step(enum.Enum):
+    """What `Attempt.merge_step` left to do."""
+
+    VERIFY = "verify"  #: the merge is checked out in the worktree: run the verify command, then call again
+
+
+@attrs.define(eq=False)
+class Attempt:
+    """An attempt under way. `on_main`: it began with nothing but main. `work` is the commit it wants merged.
+
+    `verified` is the merge that the verify command passed, `pending` the one it runs on.
+    """
+
+    site: Site
+    assignment: Assignment
+    worktree: Worktree
+    record: Record
+    folder: SessionFolder
+    on_main: bool
+    work: str = ""
+    pending: Merged | None = None
+    verified: Merged | None = None
+    rounds: int = 0
+
+    @classmethod
+    def open(cls, site: Site, assignment: Assignment) -> Attempt:
+        """Settles the attempt before, and takes a worktree, the slice's record and a folder for the session's files.
+
+        Raises `AlreadyMergedError`; `GitError`, `RepositoryError` or `OrphanError` if it can't be opened, with everything
+        as it was.
+        """
+        before = previous_attempt(site, assignment)
+        if before is not None and before.phase is SessionPhase.MERGED:
+            raise AlreadyMergedError(before.detail)
+        main = site.repository.tip(site.repository.main_ref)
+        if not main:
+            raise RepositoryError(f"branch {site.repository.main!r} is gone; make it again with: git branch")
+        base, resumed = starting_point(site, before, main)
+        worktree = site.pool.acquire(lambda left: settle_in(site, left))
+        try:
+            record = attrs.evolve(
+                Record.of(assignment, secrets.token_hex(16)), worktree=worktree.folder.name, base=base
+            )
+            worktree.note(record.note)
+            take_over(site, record, before)
+            folder = SessionFolder(site.records.folder(record.graph_id, record.session))
+            folder.make(assignment, addition(assignment, before, resumed=resumed))
+        except BaseException:
+            site.pool.leave(worktree)
+            raise
+        return cls(site, assignment, worktree, record, folder, base == main)
+
+    def check_out(self) -> None:
+        """Makes the worktree ready, on a branch of its own. Raises `GitError`; the attempt must then be closed."""
+        wanted = self.assignment.branch
+        for number in range(1, BRANCH_TRIES):
+            branch = wanted + (f"-{number}" if number > 1 else "")
+            self.record = attrs.evolve(self.record, branch=branch)
+            self.site.records.write(self.record)
+            try:
+                self.worktree.check_out(branch, self.record.base)
+            except GitError as error:
+                if f"a branch named '{branch}' already exists" not in error.said:
+                    self.record = attrs.evolve(self.record, branch=on_branch(self.worktree, branch))
+                    raise
+            else:
+                break
+        else:
+            raise RepositoryError(f"{BRANCH_TRIES} branches named {wanted}-N exist already; remove those not needed")
+        self.log.parent.mkdir(parents=True, exist_ok=True)
+        self.log.write_bytes(b"")
+
+    @property
+    def log(self) -> Path:
+        return self.site.log_of(self.record.slice_id, self.record.attempt)
+
+    @property
+    def message(self) -> str:
+        """Of commits made for it; a merge found by its trailers needs no record to be recognised."""
+        record = self.record
+        return (
+            f"{self.assignment.title or record.slice_id}\n\nDispatch-Slice: {record.slice_id}\n"
+            f"Dispatch-Attempt: {record.attempt}\nDispatch-Graph: {record.graph_id}\n"
+        )
+
+    def child(self, argv: tuple[str, ...]) -> Child:
+        """A command of the recipe, to be run in the worktree. Raises `RepositoryError` if that is no worktree of ours."""
+        if not self.worktree.intact():
+            raise RepositoryError(f"{self.worktree.folder} is no worktree any more")
+        recipe = self.assignment.recipe
+        contract = self.folder.environment(self.assignment, self.record.branch, self.record.token)
+        return Child(
+            argv,
+            self.worktree.folder,
+            self.site.environment(self.worktree.folder, dict(recipe.env), contract),
+            self.log,
+            quiet_limit_s=recipe.quiet_limit_s,
+            quiet_grace_s=recipe.grace_s,
+        )
+
+    def note_process(self, mark: ProcessMark) -> None:
+        """Writes down which process runs for it. One that is killed before has the token to be found by."""
+        self.record = attrs.evolve(self.record, mark=mark)
+        self.site.records.write(self.record)
+
+    def log_line(self, text: str) -> None:
+        """Adds a line of the host's own to the log."""
+        with self.log.open("a", encoding="utf-8", errors="replace") as file:
+            file.write(f"[dispatch] {text}\n")
+
+    def finish_work(self) -> None:
+        """Commits what the agent left uncommitted, and settles which commit is to be merged."""
+        title = self.assignment.title or self.record.slice_id
+        self.work = finished_work(self.worktree, self.site.repository, self.record.branch, self.record.base, title)
+
+    def merge_step(self) -> Step | Ending:
+        """As much of the merge as can be done without running the verify command."""
+        while self.rounds < MERGE_ROUNDS:
+            self.rounds += 1
+            with self.site.repository.writing() as git:
+                main = self.site.repository.tip(self.site.repository.main_ref)
+                if self._on_main_already(main):
+                    return self._leave(git)
+                if self.verified is None or self.verified.main != main:
+                    outcome = merge(git, main, self.work, self.message)
+                    if isinstance(outcome, Conflict):
+                        return closed(outcome.words)
+                    self.pending = outcome
+                    if not self.assignment.recipe.verify:
+                        self.verify_passed()
+                if self.verified is not None and self.verified.main == main:
+                    if self._advance(git, self.verified):
+                        return MERGED
+                    continue
+            return self._show_pending()
+        return closed(f"main moved {MERGE_ROUNDS} times while the merge was being verified", resume=True)
+
+    def verify_passed(self) -> None:
+        """The merge that is checked out may become main."""
+        self.verified, self.pending = self.pending, None
+
+    def close(self, ending: Ending, turns: int) -> SessionState:
+        """Makes its work safe, gives its worktree back, and says how it ended."""
+        kept = self._keep(ending)
+        self.record = attrs.evolve(
+            self.record,
+            phase=ending.phase,
+            detail=ending.detail,
+            error=ending.error,
+            checkpoint=checkpoint_of(ending, kept, self.folder.checkpoint()),
+            pull_request_url=ending.pull_request_url or self.folder.pull_request_url(),
+            kept=kept,
+            resume=ending.resume,
+            turns=turns,
+        )
+        if self._is_latest():
+            self.site.records.write(self.record)
+        self._give_back()
+        self.folder.remove()
+        return state_of(self.record, self.assignment.assignment_id)
+
+    def _on_main_already(self, main: str) -> bool:
+        if self.on_main and self.work == self.record.base:
+            return True
+        return self.site.repository.contains(self.work, main)
+
+    def _leave(self, git: Git) -> Ending:
+        """The worktree leaves its branch, and the branch goes: main has all of it."""
+        if lines := farewell(self.worktree, self.site.repository, self.record.branch, self.work):
+            git("update-ref", "--stdin", given=lines)
+        return NO_CHANGE if self.work == self.record.base else MERGED
+
+    def _advance(self, git: Git, merged: Merged) -> bool:
+        """Moves main; the branch goes at the same stroke. False if main was quicker."""
+        shown = merged.commit if self.assignment.recipe.verify else self.work
+        then = farewell(self.worktree, self.site.repository, self.record.branch, shown)
+        return advance(self.site.repository, git, merged, then, lambda: self._intend(merged.commit))
+
+    def _intend(self, commit: str) -> None:
+        """Writes down which commit is about to become main. Raises `SupersededError` if this attempt may not merge."""
+        if not self._is_latest():
+            raise SupersededError("another process has begun a later attempt at this slice")
+        self.record = attrs.evolve(self.record, intended=commit)
+        self.site.records.write(self.record, durably=True)
+
+    def _is_latest(self) -> bool:
+        latest = self.site.records.read(self.record.graph_id, self.record.slice_id)
+        return latest is not None and latest.token == self.record.token
+
+    def _show_pending(self) -> Step:
+        """Checks the merge to be verified out: in a worktree of its own if this one has what a commit can't save."""
+        assert self.pending is not None
+        if self.worktree.unsavable:
+            self.site.pool.set_aside(self.worktree, self.worktree.unsavable)
+            self.worktree = self.site.pool.acquire(lambda left: settle_in(self.site, left))
+            self.worktree.note(self.record.note)
+            self.record = attrs.evolve(self.record, worktree=self.worktree.folder.name)
+            self.site.records.write(self.record)
+        self.worktree.check_out_detached(self.pending.commit)
+        return Step.VERIFY
+
+    def _keep(self, ending: Ending) -> str:
+        """Makes its work safe: the ref that has it, empty if main has all of it."""
+        repository, record = self.site.repository, self.record
+        name = f"{record.slice_id}/{record.attempt}"
+        if ending.phase is SessionPhase.MERGED:
+            return ""
+        if self.work:  # all that is worth keeping is committed; what is checked out may be a merge under test
+            return keep_commit(self.worktree, repository, record.branch, self.work, name)
+        branch = "" if ending.pull_request_url else record.branch
+        message = f"Work in progress: {self.assignment.title or record.slice_id}"
+        return keep_work(self.worktree, repository, branch, record.base, name, message)
+
+    def _give_back(self) -> None:
+        if self.worktree.unsavable:
+            self.site.pool.set_aside(self.worktree, self.worktree.unsavable)
+        else:
+            self.site.pool.release(self.worktree)
+
+
+def starting_point(site: Site, before: Record | None, main: str) -> tuple[str, bool]:
+    """The commit to begin with: main, with the work of the attempt before if that is to be resumed and fits.
+
+    The second value says whether it was to be resumed and did not fit.
+    """
+    kept = site.repository.tip(before.kept) if before is not None and before.resume and before.kept else ""
+    if before is None or not kept or site.repository.contains(kept, main):
+        return main, False
+    if site.repository.contains(main, kept):
+        return kept, False
+    both = combine(site.repository.git, main, kept, f"Merge main into the work kept of {before.session}")
+    return both or main, not both
+
+
+def take_over(site: Site, record: Record, before: Record | None) -> None:
+    """Makes this the slice's only attempt that may merge. Raises `SupersededError` if the one before did meanwhile."""
+    with site.repository.writing():
+        latest = site.records.read(record.graph_id, record.slice_id)
+        if latest is not None and before is not None and latest.intended not in ("", before.intended):
+            raise SupersededError("the attempt before was merging just now; it is not known yet whether it did")
+        site.records.write(record)
+
+
+def addition(assignment: Assignment, before: Record | None, *, resumed: bool) -> str:
+    """What the host knows of the attempt before that the task doesn't say yet."""
+    parts = []
+    if before is not None and before.checkpoint and before.checkpoint not in assignment.task:
+        parts.append(before.checkpoint)
+    if before is not None and resumed:
+        parts.append(
+            f"{before.kept} and main conflict, so this attempt begins from main; see: git diff main...{before.kept}"
+        )
+    return "\n".join(parts)
+
+
+def opening_ending(error: Exception) -> Ending:
+    """What it means that an attempt can't be opened."""
+    if isinstance(error, GitError) and (found := IN_THE_WAY.search(error.said)):
+        return failed(
+            f"branch {found[1]!r} is in the way of {found[1]}/...; rename it with: git branch -m {found[1]} NEW"
+        )
+    if isinstance(error, RepositoryError):
+        return failed(str(error))
+    return closed(f"could not be opened: {error}")
+
+
+def state_of(record: Record, assignment_id: str) -> SessionState:
+    """The report of an attempt that has ended."""
+    assert record.phase is not None
+    return SessionState(
+        assignment_id,
+        record.phase,
+        record.turns,
+        record.branch,
+        record.pull_request_url,
+        record.error,
+        record.detail,
+        record.checkpoint,
+    )

@@ -1,0 +1,79 @@
+"""A lock between threads and between processes: flock on a file that stays.
+
+The kernel gives such a lock up when the last copy of the descriptor is closed, whatever becomes of the process, so it
+is never stale and its file is never removed. A child that inherits the descriptor keeps the lock until it ends too.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from harness.local.errors import LocalHostError
+
+
+class LockTimeoutError(LocalHostError):
+    """Another process holds the lock and didn't give it up in time."""
+
+    def __init__(self, path: Path, waited_s: float) -> None:
+        super().__init__(f"{path} is held by another process for {waited_s:.0f} s; see which with: fuser {path}")
+        self.path = path
+
+
+class FileLock:
+    """Held by one thread of one process at a time. Not reentrant."""
+
+    def __init__(self, path: Path) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self.path = path
+        self.descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        self._threads = threading.Lock()
+
+    @contextlib.contextmanager
+    def held(self, timeout_s: float = 600.0) -> Iterator[int]:
+        """Holds it for the block, whose value is the descriptor to hand to children that must outlast us.
+
+        Raises `LockTimeoutError` if another process keeps it longer than `timeout_s`.
+        """
+        with self._threads:
+            self._wait(timeout_s)
+            try:
+                yield self.descriptor
+            finally:
+                fcntl.flock(self.descriptor, fcntl.LOCK_UN)
+
+    def try_hold(self) -> bool:
+        """Holds it until `release` if nobody does; says whether it does now."""
+        try:
+            fcntl.flock(self.descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        return True
+
+    def release(self) -> None:
+        """Gives up what `try_hold` took, and the file with it: the object is of no further use."""
+        os.close(self.descriptor)
+
+    def read(self) -> str:
+        """What the file holds: a note of the holder's, or of a dead one's."""
+        return os.pread(self.descriptor, 1 << 16, 0).decode("utf-8", errors="replace")
+
+    def write(self, note: str) -> None:
+        """Leaves a note in the file for whoever holds the lock next."""
+        data = note.encode()
+        os.pwrite(self.descriptor, data, 0)
+        os.ftruncate(self.descriptor, len(data))
+
+    def _wait(self, timeout_s: float) -> None:
+        begun_at = time.monotonic()
+        pause_s = 0.001
+        while not self.try_hold():
+            if time.monotonic() - begun_at >= timeout_s:
+                raise LockTimeoutError(self.path, timeout_s)
+            time.sleep(pause_s)  # the kernel offers no wait with a limit; only another process makes us wait here
+            pause_s = min(2 * pause_s, 0.05)

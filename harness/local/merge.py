@@ -1,0 +1,169 @@
+"""Merging into main without a work tree: computed beside it, then one compare-and-swap.
+
+main is always the old commit or the new one; no MERGE_HEAD exists at any moment. Where the user has main checked out,
+their files go along. They go first: `git read-tree` moves them or refuses without having touched any, and a commit
+that the user makes in between then has the merged files, where in the other order it would take them back. A journal
+beside the lock says what was under way, so that a kill in between is made good at the next step.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import attrs
+
+from harness.local.errors import GitError, RepositoryError
+from harness.local.git import Git
+from harness.local.record import write_durably
+from harness.local.repository import Checkout, Repository, listing
+
+
+class CheckoutInTheWayError(RepositoryError):
+    """The user's checkout of main has changes that the merge would overwrite. Nothing was merged, nothing touched."""
+
+
+@attrs.frozen
+class Merged:
+    """A merge that no ref has yet: the commit, and main as it was computed from."""
+
+    commit: str
+    main: str
+
+
+@attrs.frozen
+class Conflict:
+    """The paths, relative to the root, that both sides changed."""
+
+    paths: tuple[str, ...]
+
+    @property
+    def words(self) -> str:
+        return f"merge conflict in {listing(self.paths, most=5)}"
+
+
+def merge(git: Git, main: str, work: str, message: str) -> Merged | Conflict:
+    """The merge of two commits, computed in the object store alone. Raises `GitError` if they have no common history."""
+    said = git("merge-tree", "--write-tree", "-z", "--name-only", "--no-messages", main, work, ok=(0, 1))
+    tree, *paths = said.out.rstrip("\0").split("\0")
+    if said.code == 1:
+        return Conflict(tuple(paths))
+    return Merged(git("commit-tree", tree, "-p", main, "-p", work, "-F", "-", given=message).line, main)
+
+
+def combine(git: Git, main: str, work: str, message: str) -> str:
+    """A commit that has both, to begin an attempt with; empty if they don't merge cleanly."""
+    try:
+        outcome = merge(git, main, work, message)
+    except GitError:
+        return ""
+    return outcome.commit if isinstance(outcome, Merged) else ""
+
+
+def advance(repository: Repository, git: Git, merged: Merged, then: str, confirm: Callable[[], None]) -> bool:
+    """Moves main from `merged.main` to `merged.commit`; False if main isn't there any more.
+
+    Called while `writing`, with that git. `then` are further lines for `git update-ref --stdin`, done at the same
+    stroke. `confirm` is called when all else is known to be well: it notes the intended commit, or raises. Raises
+    `CheckoutInTheWayError`, and `GitError` if a hook refuses.
+    """
+    if repository.tip(repository.main_ref) != merged.main:
+        return False
+    confirm()
+    with files_moved(repository, merged) as undo:
+        refused = update_main(repository, git, merged, then)
+        if refused is None:
+            return True
+        undo()
+    if repository.tip(repository.main_ref) != merged.main:
+        return False
+    raise refused
+
+
+@contextlib.contextmanager
+def files_moved(repository: Repository, merged: Merged) -> Iterator[Callable[[], None]]:
+    """The user's checkouts of main hold the merged files within the block; its value takes them back to main."""
+    checkouts = list(repository.checkouts(repository.main_ref))
+    if not checkouts:
+        yield lambda: None
+        return
+    moved: list[Checkout] = []
+
+    def undo() -> None:
+        for checkout in moved:
+            move_files(repository, checkout, merged.commit, repository.tip(repository.main_ref))
+
+    write_durably(journal_of(repository), journal_text(checkouts, merged))
+    try:
+        for checkout in checkouts:
+            move_files(repository, checkout, merged.main, merged.commit)
+            moved.append(checkout)
+    except CheckoutInTheWayError:
+        undo()
+        journal_of(repository).unlink()
+        raise
+    yield undo
+    journal_of(repository).unlink()
+
+
+def update_main(repository: Repository, git: Git, merged: Merged, then: str) -> GitError | None:
+    """The compare-and-swap. What git said, if main did not move."""
+    swap = f"update {repository.main_ref} {merged.commit} {merged.main}\n"
+    try:
+        git("update-ref", "-m", "dispatch: merge", "--stdin", given=swap + then)
+    except GitError as error:
+        # git may have been ended after the swap and before it could say so: main itself knows
+        return None if repository.tip(repository.main_ref) == merged.commit else error
+    return None
+
+
+def move_files(repository: Repository, checkout: Checkout, old: str, new: str) -> None:
+    """Takes the checkout's files and index from one commit to another, as a fast-forward would.
+
+    Changes of the user's own stay, in files that are the same in both. Raises `CheckoutInTheWayError`, with nothing
+    touched, if a file differs that would have to change.
+    """
+    git = checkout.git(repository).holding(repository.lock.descriptor)
+    try:
+        try:
+            git("read-tree", "-m", "-u", old, new)
+        except GitError:
+            # a file may only look changed: written anew with the same contents
+            git("update-index", "-q", "--refresh", ok=(0, 1))
+            git("read-tree", "-m", "-u", old, new)
+    except GitError as error:
+        raise CheckoutInTheWayError(
+            f"the checkout of {repository.main} in {checkout.folder} can't take the merge: {error};"
+            " commit, stash or remove what is in the way there"
+        ) from error
+
+
+def journal_text(checkouts: Sequence[Checkout], merged: Merged) -> str:
+    places = [[str(checkout.git_dir), str(checkout.folder)] for checkout in checkouts]
+    return json.dumps({"commit": merged.commit, "checkouts": places}) + "\n"
+
+
+def recover(repository: Repository) -> None:
+    """Makes good what a kill left in the middle of `advance`: the user's files follow main. Called before any merge.
+
+    Raises `CheckoutInTheWayError` if they can't.
+    """
+    if not journal_of(repository).exists():
+        return
+    with repository.writing():
+        try:
+            entry = json.loads(journal_of(repository).read_text())
+        except FileNotFoundError:
+            return  # another process was quicker
+        current = list(repository.checkouts(repository.main_ref))
+        for git_dir, folder in entry["checkouts"]:
+            checkout = Checkout(Path(git_dir), Path(folder))
+            if checkout in current:
+                move_files(repository, checkout, entry["commit"], repository.tip(repository.main_ref))
+        journal_of(repository).unlink()
+
+
+def journal_of(repository: Repository) -> Path:
+    return repository.root / "moving.json"

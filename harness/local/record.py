@@ -1,0 +1,134 @@
+"""What is known of the last attempt at a slice, on disk: enough to settle what a killed process left.
+
+One record per graph and slice, replaced whole, each time under the repository's lock where that matters: the attempt
+that is named in it is the only one that may merge.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+import attrs
+from cattrs.preconf.json import make_converter
+
+from harness.local.process import ProcessMark
+from harness.session import Assignment, SessionPhase
+
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,79}")
+
+
+@attrs.frozen
+class Record:
+    """An attempt. `phase` is how it ended, None while it hasn't; `session` its folder's name, `<slice>@<attempt>`.
+
+    `token` is in the environment of all its processes, `mark` is its agent. `worktree` is the name of its folder.
+    `base` is the commit it began with; `intended` the merge that is about to become main. `kept` is the ref that has
+    its unmerged work, and `resume` whether the next attempt goes on from there.
+    """
+
+    session: str
+    graph_id: str
+    slice_id: str
+    attempt: int
+    token: str
+    branch: str
+    grace_s: float
+    title: str = ""
+    worktree: str = ""
+    base: str = ""
+    mark: ProcessMark | None = None
+    intended: str = ""
+    phase: SessionPhase | None = None
+    detail: str = ""
+    error: str = ""
+    checkpoint: str = ""
+    pull_request_url: str = ""
+    kept: str = ""
+    resume: bool = False
+    turns: int = 0
+
+    @classmethod
+    def of(cls, assignment: Assignment, token: str) -> Record:
+        return cls(
+            session=assignment.assignment_id,
+            graph_id=assignment.graph_id,
+            slice_id=assignment.slice_id,
+            attempt=assignment.attempt,
+            token=token,
+            branch=assignment.branch,
+            grace_s=assignment.recipe.grace_s,
+            title=assignment.title,
+        )
+
+    @property
+    def note(self) -> str:
+        """How the worktree's lock file names the session."""
+        return f"{self.graph_id}/{self.session}"
+
+
+CONVERTER = make_converter()
+
+
+class Records:
+    """The records of a repository, and the folders of the sessions that are not yet settled."""
+
+    def __init__(self, root: Path) -> None:
+        self._records, self._sessions = root / "records", root / "sessions"
+
+    def read(self, graph_id: str, slice_id: str) -> Record | None:
+        """None if the slice has had no attempt."""
+        try:
+            text = self._path(graph_id, slice_id).read_text("utf-8")
+        except FileNotFoundError:
+            return None
+        record: Record = CONVERTER.loads(text, Record)
+        return record
+
+    def write(self, record: Record, *, durably: bool = False) -> None:
+        """Replaces the slice's record at one stroke; `durably` also against a loss of power."""
+        path = self._path(record.graph_id, record.slice_id)
+        text = CONVERTER.dumps(record)
+        if durably:
+            write_durably(path, text)
+        else:
+            write_whole(path, text)
+
+    def folder(self, graph_id: str, session: str) -> Path:
+        """Where the session's files are while it isn't settled."""
+        return self._sessions / graph_id / session
+
+    def unsettled(self) -> list[Record]:
+        """The records of the sessions, of any graph, that have not come to an end: running, or left by a kill."""
+        found = []
+        for folder in sorted(self._sessions.glob("*/*")):
+            record = self.read(folder.parent.name, folder.name.rpartition("@")[0])
+            if record is not None and record.session == folder.name:
+                found.append(record)
+        return found
+
+    def _path(self, graph_id: str, slice_id: str) -> Path:
+        return self._records / graph_id / f"{slice_id}.json"
+
+
+def write_whole(path: Path, text: str, *, synced: bool = False) -> None:
+    """Replaces a file's contents: a reader, and a process killed meanwhile, finds the old text or the new."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    fresh = path.with_name(f".{path.name}.{os.getpid()}.new")
+    with fresh.open("w", encoding="utf-8") as file:
+        file.write(text)
+        if synced:
+            file.flush()
+            os.fsync(file.fileno())
+    fresh.replace(path)
+
+
+def write_durably(path: Path, text: str) -> None:
+    """The same, and on the disk when it returns."""
+    write_whole(path, text, synced=True)
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)

@@ -1,0 +1,132 @@
+"""Settling what a killed process left of a session: its processes, its work, its outcome.
+
+An attempt is settled before the next one at the same slice begins, and before its worktree is used again. Whoever holds
+the worktree's lock settles; a lock that stays held is another living process's, and is left alone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import time
+
+import attrs
+
+from harness.local.folder import SessionFolder
+from harness.local.merge import recover
+from harness.local.outcome import LOST, NO_CHANGE, checkpoint_of
+from harness.local.process import ProcessMark, end_group
+from harness.local.record import Record
+from harness.local.site import Site
+from harness.local.work import farewell, keep_work, on_branch, worktree_commit
+from harness.local.worktree import Worktree
+from harness.session import Assignment, SessionPhase
+
+WAIT_S = 20.0  #: for a process that is settling the same attempt right now
+NOBODY = ProcessMark(0, 0, "")  #: no process has this mark
+
+
+def previous_attempt(site: Site, assignment: Assignment) -> Record | None:
+    """The attempt before, settled: nothing of it runs, its work is safe, and whether it merged is known."""
+    record = site.records.read(assignment.graph_id, assignment.slice_id)
+    if record is None:
+        return lost_record(site, assignment) if assignment.attempt > 1 else None
+    end_processes(record)
+    give_up_at = time.monotonic() + WAIT_S
+    while is_open(site, record) and time.monotonic() < give_up_at:
+        worktree = site.pool.hold(record.worktree, record.note)
+        if worktree is not None:
+            settle_in(site, worktree)
+            site.pool.release(worktree)
+        elif not (site.pool.folder / record.worktree).exists():
+            break
+        else:
+            time.sleep(0.05)  # only another process makes us wait here, and it can't tell us
+        record = site.records.read(assignment.graph_id, assignment.slice_id) or record
+    return record
+
+
+def is_open(site: Site, record: Record) -> bool:
+    """Whether the attempt has not been settled."""
+    return record.phase is None or site.records.folder(record.graph_id, record.session).exists()
+
+
+def end_processes(record: Record) -> None:
+    """Ends what still runs of an attempt that has not ended. Raises `OrphanError` if something can't be ended."""
+    if record.phase is None:
+        end_group(record.mark or NOBODY, record.token, record.grace_s)
+
+
+def settle_in(site: Site, worktree: Worktree) -> None:
+    """Makes a worktree's work safe that a process left which is gone, or a person who looked in."""
+    graph_id, _, session = worktree.leftover.partition("/")
+    record = site.records.read(graph_id, session.rpartition("@")[0]) if session else None
+    if record is None or record.session != session:
+        name = session.replace("@", "/") or f"worktree-{worktree.folder.name}"
+        keep_work(worktree, site.repository, "", "", name, "Left in a worktree")
+    else:
+        settle(site, record, worktree)
+    worktree.leftover = ""
+
+
+def settle(site: Site, record: Record, worktree: Worktree) -> None:
+    """Brings one attempt to its end. Called by who holds its worktree."""
+    end_processes(record)
+    with site.repository.writing():
+        pass  # a git command of its that outlived it holds this lock until it has ended
+    recover(site.repository)
+    if record.phase is None:
+        site.records.write(ended(site, record, worktree))
+    SessionFolder(site.records.folder(record.graph_id, record.session)).remove()
+
+
+def ended(site: Site, record: Record, worktree: Worktree) -> Record:
+    """The record of an attempt that a kill ended: merged if its merge had become main, else its work is kept."""
+    repository = site.repository
+    if record.intended and repository.contains(record.intended, repository.tip(repository.main_ref)):
+        with repository.writing() as git:
+            branch = on_branch(worktree, record.branch)
+            if lines := farewell(worktree, repository, branch, worktree_commit(worktree) or record.intended):
+                git("update-ref", "--stdin", given=lines)
+        return attrs.evolve(record, phase=SessionPhase.MERGED)
+    name = f"{record.slice_id}/{record.attempt}"
+    branch = on_branch(worktree, record.branch)
+    kept = keep_work(worktree, repository, branch, record.base, name, f"Work in progress: {record.title}")
+    folder = SessionFolder(site.records.folder(record.graph_id, record.session))
+    return attrs.evolve(
+        record,
+        phase=LOST.phase,
+        detail=LOST.detail,
+        kept=kept,
+        resume=LOST.resume,
+        checkpoint=checkpoint_of(LOST, kept, folder.checkpoint()),
+        pull_request_url=folder.pull_request_url(),
+    )
+
+
+def lost_record(site: Site, assignment: Assignment) -> Record | None:
+    """What main's history says of a slice whose record is gone: merged, or nothing."""
+    patterns = [
+        f"^Dispatch-Slice: {re.escape(assignment.slice_id)}$",
+        f"^Dispatch-Graph: {re.escape(assignment.graph_id)}$",
+    ]
+    words = [f"--grep={pattern}" for pattern in patterns]
+    commit = site.repository.git(
+        "log", "-1", "--format=%H", "--merges", "--extended-regexp", "--all-match", *words, site.repository.main_ref
+    ).line
+    if not commit:
+        return None
+    record = Record.of(attrs.evolve(assignment, attempt=assignment.attempt - 1), "")
+    return attrs.evolve(record, phase=NO_CHANGE.phase, intended=commit)
+
+
+def sweep(site: Site, record: Record) -> None:
+    """Settles an attempt that another process left, if that process is gone; leaves it alone if it lives."""
+    if is_open(site, record) and record.worktree:
+        worktree = site.pool.hold(record.worktree, record.note)
+        if worktree is not None:
+            with contextlib.ExitStack() as undo:
+                undo.callback(site.pool.leave, worktree)
+                settle_in(site, worktree)
+                undo.pop_all()
+            site.pool.release(worktree)

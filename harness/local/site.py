@@ -1,0 +1,101 @@
+"""What all sessions of a host share, and the queue in which they merge."""
+
+from __future__ import annotations
+
+import collections
+import functools
+import os
+import re
+import threading
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import attrs
+
+from harness.local.errors import InvalidAssignmentError
+from harness.local.git import scrubbed
+from harness.local.process import ProcessWatcher
+from harness.local.record import NAME, Records
+from harness.local.repository import Repository
+from harness.local.worktree import Pool
+from harness.session import Assignment, SessionState
+
+BRANCH = re.compile(r"[A-Za-z0-9][A-Za-z0-9_./-]{0,199}")
+
+
+class MergeQueue:
+    """Whose turn it is to merge: one at a time, first come, first served. Safe to use from many threads.
+
+    Who waits is called back when the turn comes, and must then `leave`.
+    """
+
+    def __init__(self) -> None:
+        self._mutex = threading.Lock()
+        self._waiting: collections.deque[Callable[[], None]] = collections.deque()
+
+    def join(self, turn: Callable[[], None]) -> None:
+        """`turn` is called once: now if nobody is before, else when those before have left. It must not block."""
+        with self._mutex:
+            self._waiting.append(turn)
+            first = len(self._waiting) == 1
+        if first:
+            turn()
+
+    def leave(self, turn: Callable[[], None]) -> None:
+        """Gives the turn up, or the place in the queue; the next one's turn may come by it."""
+        with self._mutex:
+            had_turn = self._waiting[0] is turn
+            self._waiting.remove(turn)
+            following = self._waiting[0] if had_turn and self._waiting else None
+        if following is not None:
+            following()
+
+
+@attrs.frozen
+class Site:
+    """A repository with all that its sessions need. `report` is where their states go; it may be called in any thread."""
+
+    repository: Repository
+    pool: Pool
+    records: Records
+    watcher: ProcessWatcher
+    merges: MergeQueue
+    logs: Path
+    report: Callable[[SessionState], None]
+
+    def log_of(self, slice_id: str, attempt: int) -> Path:
+        return self.logs / slice_id / f"{attempt}.log"
+
+    def environment(self, worktree: Path, own: Mapping[str, str], contract: Mapping[str, str]) -> dict[str, str]:
+        """An agent's: the host's, without ties to another repository, then the recipe's `own`, then the contract's.
+
+        The ceiling keeps git, in a worktree that lost its `.git` file, from taking the repository around it instead.
+        """
+        ceiling = str(worktree.parent)
+        inherited = os.environ.get("GIT_CEILING_DIRECTORIES")
+        host = scrubbed(os.environ) | {
+            "GIT_CEILING_DIRECTORIES": f"{ceiling}:{inherited}" if inherited else ceiling,
+            "PWD": str(worktree),
+        }
+        return {**host, **self.repository.identity, **own, **contract}
+
+
+def check(assignment: Assignment) -> None:
+    """Raises `InvalidAssignmentError` if a field could name a place outside of ours, or nothing that git accepts."""
+    for field in ("graph_id", "slice_id"):
+        value = getattr(assignment, field)
+        if not NAME.fullmatch(value) or ".." in value or value.endswith((".", ".lock")):
+            raise InvalidAssignmentError(field, value)
+    if assignment.assignment_id != f"{assignment.slice_id}@{assignment.attempt}" or assignment.attempt < 1:
+        raise InvalidAssignmentError("assignment_id", assignment.assignment_id)
+    if not is_branch_name(assignment.branch):
+        raise InvalidAssignmentError("branch", assignment.branch)
+
+
+@functools.lru_cache(maxsize=64)
+def is_branch_name(name: str) -> bool:
+    """A stricter grammar than that of `git check-ref-format`: nothing here needs quoting anywhere."""
+    parts = name.split("/")
+    return bool(BRANCH.fullmatch(name)) and not any(
+        part == "" or part.startswith((".", "-")) or part.endswith((".", ".lock")) or ".." in part for part in parts
+    )
