@@ -303,12 +303,11 @@ def _example(charset: CharSet) -> str:
 class _Tail(NamedTuple):
     """What decides how a text in NFC may go on.
 
-    `dots` counts its characters while they are all dots, and is -1 from the first other on, and from the third dot.
-    `starter` is its last character that combines with nothing before it; `mark` the combining class of its last
-    character, 0 if that is the starter.
+    `dotted`: it is all dots so far. `starter` is its last character that combines with nothing before it, `mark` the
+    combining class of its last character: 0 if that is the starter.
     """
 
-    dots: int = 0
+    dotted: bool = True
     starter: str = ""
     mark: int = 0
 
@@ -324,8 +323,7 @@ class _Tail(NamedTuple):
         adjoins = self.mark == 0 or self.mark < mark
         if adjoins and not unicodedata.is_normalized("NFC", self.starter + character):
             return None
-        dots = self.dots + 1 if character == "." and 0 <= self.dots < 2 else -1
-        return _Tail(dots, self.starter if mark else character, mark)
+        return _Tail(self.dotted and character == ".", self.starter if mark else character, mark)
 
 
 def _search(slots: Piece, pieces: tuple[Piece, ...]) -> str | None:
@@ -341,7 +339,7 @@ def _search(slots: Piece, pieces: tuple[Piece, ...]) -> str | None:
                     if after is not None:
                         grown.setdefault((stop, after), text + character)
         layer = grown
-    names = (text for (at, tail), text in layer.items() if tail.dots < 0 and atoms[at:] in ([], [None]))
+    names = (text for (at, _), text in layer.items() if atoms[at:] in ([], [None]) and text not in ("", ".", ".."))
     return next(names, None)
 
 

@@ -55,7 +55,7 @@ class Pattern:
     """A path pattern, read. Made by `parse` alone; two are equal when their normalised `text` is.
 
     `literal`: no wildcard is in it, so it names one path. `lead` holds the segments before the first `**`, `later`
-    the runs between and after the `**`s that follow, none of them empty.
+    the run behind each `**`; only the last of these may be empty.
     """
 
     text: str
@@ -96,7 +96,7 @@ def _parsed(text: str) -> Pattern:
         text="/".join("**" if segment is None else written(segment) for segment in segments),
         literal=len(runs) == 1 and not any(isinstance(segment, Glob) for segment in segments),
         lead=tuple(runs[0]),
-        later=tuple(tuple(run) for run in runs[1:] if run),
+        later=tuple(map(tuple, runs[1:])),
     )
 
 
@@ -243,7 +243,7 @@ class PatternIndex:
         for segment in pattern.lead:
             node = node.grown(segment)
         self._size += pattern.text not in node.ended
-        node.ended.setdefault(pattern.text, pattern)
+        node.ended[pattern.text] = pattern
 
     def discard(self, pattern: Pattern) -> None:
         """Take the pattern out if it is in."""
