@@ -11,15 +11,23 @@ report the `attempt` it is about, a merge a `pull_request_url`, and a route a `n
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import attrs
 
-from tests.stateful.plain_touch import malformed, overlap
+from tests.stateful.entries import (
+    Entry,
+    Step,
+    as_entry,
+    contend,
+    contends_with_any,
+    most_covering,
+    out_of_grammar,
+    precedes,
+    runs_in_a_circle,
+)
 
-Step = Mapping[str, Any]
 Answer = dict[str, Any]
 
 URGENCIES = ("none", "low", "normal", "high", "urgent")
@@ -45,26 +53,6 @@ class Refused(Exception):  # noqa: N818 - an outcome that the contract foresees,
         self.names = names
 
 
-@attrs.define(eq=False)
-class Entry:
-    """A slice as the model keeps it."""
-
-    id: str
-    depends_on: tuple[str, ...]
-    required_by: tuple[str, ...]
-    contends: tuple[str, ...]
-    paths: tuple[str, ...]
-    hotspots: tuple[str, ...]
-    max_attempts: int
-    held: bool
-    state: str = "queued"
-    attempt: int = 0
-    closes: int = 0
-    pull_request_url: str = ""
-    canceling: bool = False  #: a cancel waits for the session's report
-    asked: bool = False  #: its session was asked to stop
-
-
 @attrs.define
 class Registered:
     """An intent's urgency, and the slices it is attached to."""
@@ -82,21 +70,34 @@ class Model:
         self.entries: dict[str, Entry] = {}
         self.intents: dict[str, Registered] = {}
         self.room: list[str] = []
-        self.started: list[str] = []
-        self.stopping: list[str] = []
+        self.submitted: list[str] = []  #: assignment ids, as are the next two
+        self.asked_to_stop: list[str] = []
         self.messages: list[tuple[str, str]] = []
+        self._seen_before = (0, 0)
+        self.released: list[str] = []  #: what the last `merge` let into the frontier
 
     # What is asked from outside.
 
     def play(self, step: Step) -> Answer:
         """Apply a step and the pass that follows. Raises `Refused`, and then nothing has changed."""
+        self._seen_before = len(self.submitted), len(self.asked_to_stop)
         answer = getattr(self, f"_{step['do']}")(step)
         self._pass()
         return answer or {}
 
+    def answer(self, step: Step) -> Answer:
+        """The same, in the words of the cases: a refusal is an answer, too."""
+        try:
+            return self.play(step)
+        except Refused as refused:
+            return {"error": refused.names[0]}
+
     def observe(self) -> Answer:
-        """All that a case shows, but what was started and stopped."""
+        """All that a case shows. Started and stopping: by the last step alone."""
+        started, stopping = self._seen_before
         return {
+            "started": sorted(slice_id(name) for name in self.submitted[started:]),
+            "stopping": sorted(slice_id(name) for name in self.asked_to_stop[stopping:]),
             "frontier": [entry.id for entry in self.frontier()],
             "running": [entry.id for entry in self.in_state(*OCCUPYING)],
             "states": {entry.id: entry.state for entry in self.entries.values()},
@@ -155,7 +156,7 @@ class Model:
         return [self.entries[id_] for id_ in self.room]
 
     def startable(self) -> list[Entry]:
-        return [entry for entry in self.frontier() if not entry.held]
+        return [entry for entry in self.frontier() if not entry.hold]
 
     def urgent(self) -> list[Entry]:
         return [entry for entry in self.startable() if self.urgency(entry) == "urgent"]
@@ -189,7 +190,7 @@ class Model:
         entry.state, entry.asked = "running", False
         entry.attempt += 1
         self.room = [id_ for id_ in self.room if id_ != entry.id]
-        self.started.append(entry.id)
+        self.submitted.append(assignment_id(entry))
 
     def _makes_room(self, entry: Entry) -> bool:
         """Ask the sessions in its way to stop, if that helps an urgent slice; whether it joined the room."""
@@ -215,7 +216,7 @@ class Model:
     def _ask_to_stop(self, entry: Entry) -> None:
         if not entry.asked:
             entry.asked = True
-            self.stopping.append(entry.id)
+            self.asked_to_stop.append(assignment_id(entry))
 
     # Enqueueing.
 
@@ -272,6 +273,8 @@ class Model:
         if entry.state in OCCUPYING:
             self._ask_to_stop(entry)
         entry.state, entry.canceling = "merged", False
+        entry.pull_request_url = step.get("pull_request_url") or entry.pull_request_url
+        self.released = [after.id for after in self.dependents(entry) if after in self.frontier()]
 
     def _cancel(self, step: Step) -> None:
         entry = self._addressed(step)
@@ -286,10 +289,11 @@ class Model:
         entry.state, entry.closes, entry.pull_request_url = "queued", 0, ""
 
     def _hold(self, step: Step) -> None:
-        self._addressed(step).held = True
+        entry = self._addressed(step)
+        entry.hold = entry.hold or step.get("reason", "case")
 
     def _release(self, step: Step) -> None:
-        self._addressed(step).held = False
+        self._addressed(step).hold = ""
 
     # Commands about the whole, and the host's word.
 
@@ -305,20 +309,26 @@ class Model:
     def _restart(self, step: Step) -> None:
         for entry in self.in_state(*OCCUPYING):
             entry.state = "canceled" if entry.canceling else "queued"
-            entry.canceling = False
+            entry.canceling, entry.checkpointed = False, True
         self.room = []
 
     def _report(self, step: Step) -> None:
+        """A step without an `attempt` is about the one that the slice is at, as in the cases."""
+        if "attempt" in step and step["id"] not in self.entries:
+            return
         entry = self.entries[step["id"]]
         if entry.state not in OCCUPYING or step.get("attempt", entry.attempt) != entry.attempt:
             return
         entry.pull_request_url = step.get("pull_request_url") or entry.pull_request_url
         if step["phase"] != "running":
-            entry.state = self._ended(entry, step["phase"])
+            entry.state = self._ended(entry, step)
+            entry.checkpointed = entry.checkpointed or entry.state == "queued"
             entry.canceling = False
 
-    def _ended(self, entry: Entry, phase: str) -> str:
+    def _ended(self, entry: Entry, step: Step) -> str:
         """The state a slice is left in when its session ends."""
+        phase = step["phase"]
+        entry.error = step.get("error", "") if phase == "failed" else ""
         if phase in ("merged", "failed"):
             return phase
         if entry.canceling:
@@ -354,7 +364,7 @@ class Model:
         self._register(intent, [target])
         if target.state != "running":
             return {"decision": "queue", "slice": target.id}
-        self.messages.append((target.id, step.get("message", "")))
+        self.messages.append((assignment_id(target), step.get("message", "")))
         return {"decision": "steer", "slice": target.id}
 
     def _route_new(self, step: Step) -> Answer:
@@ -384,59 +394,9 @@ class Model:
         return min(targets, key=lambda entry: ROUTING_ORDER[entry.state], default=None)
 
 
-def as_entry(fields: Step) -> Entry:
-    return Entry(
-        id=fields["id"],
-        depends_on=tuple(fields["depends_on"]),
-        required_by=tuple(fields["required_by"]),
-        contends=tuple(fields["contends"]),
-        paths=tuple(fields["paths"]),
-        hotspots=tuple(fields["hotspots"]),
-        max_attempts=fields.get("max_attempts", 3),
-        held=bool(fields.get("hold")),
-    )
+def assignment_id(entry: Entry) -> str:
+    return f"{entry.id}@{entry.attempt}"
 
 
-def out_of_grammar(fields: Step) -> bool:
-    id_, title = fields["id"], fields.get("title", "")
-    named_well = re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,79}", id_) and ".." not in id_
-    ends_well = not id_.endswith((".", ".lock"))
-    titled_well = len(title) <= 256 and title.isprintable()
-    return not (named_well and ends_well and titled_well) or any(malformed(path) for path in fields["paths"])
-
-
-def precedes(one: Entry, other: Entry) -> bool:
-    return one.id in other.depends_on or other.id in one.required_by
-
-
-def runs_in_a_circle(entries: Iterable[Entry]) -> bool:
-    """Take away what waits for nothing that is left, until there is no more of it."""
-    left = list(entries)
-    while True:
-        waiting = [entry for entry in left if any(precedes(other, entry) for other in left)]
-        if len(waiting) == len(left):
-            return bool(left)
-        left = waiting
-
-
-def contend(one: Entry, other: Entry) -> bool:
-    if one is other:
-        return False
-    declared = one.id in other.contends or other.id in one.contends
-    hotspot = any(name in other.hotspots for name in one.hotspots)
-    return declared or hotspot or any(overlap(a, b) for a in one.paths for b in other.paths)
-
-
-def contends_with_any(entry: Entry, others: Iterable[Entry]) -> bool:
-    return any(contend(entry, other) for other in others)
-
-
-def covered_terms(intent: Step, entry: Entry) -> int:
-    terms = {term.strip().lower() for term in intent.get("terms", ())} - {""}
-    texts = [text.lower() for text in (*entry.paths, *entry.hotspots)]
-    return sum(any(term in text for text in texts) for term in terms)
-
-
-def most_covering(intent: Step, entries: Sequence[Entry]) -> list[Entry]:
-    most = max((covered_terms(intent, entry) for entry in entries), default=0)
-    return [entry for entry in entries if most and covered_terms(intent, entry) == most]
+def slice_id(assignment: str) -> str:
+    return assignment.partition("@")[0]

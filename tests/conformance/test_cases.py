@@ -1,0 +1,27 @@
+"""The given cases, replayed against the service on each store that needs no server."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from dispatch import MemoryStore
+from tests.conformance.runner import run
+
+CASES = sorted((Path(__file__).parent / "cases").glob("*.json"))
+
+
+def test_the_cases_are_here() -> None:
+    assert len(CASES) == 27
+
+
+@pytest.mark.parametrize("path", CASES, ids=lambda path: path.stem)
+def test_case_on_sqlite(path: Path) -> None:
+    assert run(json.loads(path.read_text())) is None
+
+
+@pytest.mark.parametrize("path", CASES, ids=lambda path: path.stem)
+def test_case_on_one_memory_store(path: Path) -> None:
+    assert run(json.loads(path.read_text()), MemoryStore()) is None

@@ -1,0 +1,25 @@
+"""Generated cases, with the plain model's answers, replayed against the service."""
+
+from __future__ import annotations
+
+import pytest
+
+from dispatch import MemoryStore
+from tests.conformance import generate
+from tests.conformance.runner import run
+
+BATCH = 25
+ON_MEMORY = range(0, 200, BATCH)
+ON_SQLITE = range(10_000, 10_050, BATCH)
+
+
+@pytest.mark.parametrize("first", ON_MEMORY)
+def test_generated_on_memory(first: int) -> None:
+    for seed in range(first, first + BATCH):
+        assert run(generate.generate(seed), MemoryStore()) is None
+
+
+@pytest.mark.parametrize("first", ON_SQLITE)
+def test_generated_on_sqlite(first: int) -> None:
+    for seed in range(first, first + BATCH):
+        assert run(generate.generate(seed)) is None
