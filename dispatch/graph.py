@@ -13,7 +13,7 @@ from typing import Any
 from dispatch.contention import NO_CONTENDERS, Contention
 from dispatch.errors import CycleError, UnknownSliceError
 from dispatch.intent import Intent, Urgency
-from dispatch.slice import EXCLUDING, FINISHED, OCCUPYING, Slice, SliceState
+from dispatch.slice import EXCLUDING, FINISHED, NOTHING, OCCUPYING, Slice, SliceState, TouchSet
 from dispatch.store.port import SliceRow
 from dispatch.touch import Pattern
 from dispatch.weights import Weights
@@ -100,6 +100,12 @@ class SliceNode(Ranked):
     def staying(self) -> bool:
         """Runs, and nobody has asked it to make place."""
         return self.state is SliceState.RUNNING and not self.canceling
+
+    @property
+    def twin(self) -> TouchSet | None:
+        """What makes it a twin of others: the same touch-set, and nothing else that could keep it waiting."""
+        touch = self.slice.touch
+        return None if self.contends or touch is NOTHING or not (touch.paths or touch.hotspots) else touch
 
     def key(self) -> Key:
         """What orders it: smaller ranks higher. Right only when its upward rank is not stale."""
@@ -208,6 +214,7 @@ class SliceGraph:
                 self._depend(after, node)
         for name in wanted.contends:
             self.claims.declare(node, nodes[name])
+            self.settle(nodes[name])
 
     def _depend(self, node: SliceNode, before: SliceNode) -> None:
         self.ranks.link(before, node)
@@ -272,12 +279,13 @@ class SliceGraph:
             self.waiting.discard(node)
             self.roomed.put(node, node.key())
         else:
-            self.roomed.discard(node)
-            self.waiting.put(node, node.key())
+            if self.roomed:
+                self.roomed.discard(node)
+            self.waiting.put(node, node.key(), node.twin)
 
     def _withdraw(self, node: SliceNode) -> None:
         self.waiting.discard(node)
-        if self.urgent or self.room or self.held:
+        if self.urgent or self.roomed or self.held:
             self.roomed.discard(node)
             self.urgent.discard(node)
             self.held.discard(node)

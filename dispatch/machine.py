@@ -120,6 +120,11 @@ class Machine:
         self.run_pass()
         return reply() if callable(reply) else reply
 
+    @property
+    def changed(self) -> bool:
+        """Whether anything is not durable yet."""
+        return bool(self._slices or self._attempts or self._intents or self._graph_changed)
+
     def changes(self) -> Changes:
         """What is not durable yet: the last state of each row that changed."""
         known = self.graph.intents

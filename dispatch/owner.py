@@ -13,6 +13,7 @@ stop and the owner ends: another process decides now.
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Callable
 from queue import SimpleQueue
 from typing import Any
@@ -59,12 +60,30 @@ class Stop:
     """Write what is left, answer, and end. The store is released by whoever stopped it."""
 
 
-@attrs.define
 class Health:
-    """How the owner is, readable from any thread: a problem of the store, and what it died of."""
+    """How the owner is, readable from any thread: a problem of the store, what it died of, how often the graph changed."""
 
-    store_problem: str = ""
-    failure: DispatchError | None = None
+    def __init__(self) -> None:
+        self.store_problem = ""
+        self.failure: DispatchError | None = None
+        self.changes = 0
+        self._changed = threading.Condition()
+        self._watchers = 0
+
+    def change(self) -> None:
+        """The graph has changed and may be looked at. Costs next to nothing while nobody waits for it."""
+        self.changes += 1
+        if self._watchers:
+            with self._changed:
+                self._changed.notify_all()
+
+    def wait(self, since: int, timeout: float) -> int:
+        """The number of changes as soon as it is beyond `since`, or the owner has ended; else after `timeout` seconds."""
+        with self._changed:
+            self._watchers += 1
+            self._changed.wait_for(lambda: self.changes > since or self.failure is not None, timeout)
+            self._watchers -= 1
+        return self.changes
 
 
 class GraphOwner(pykka.ThreadingActor):
@@ -89,6 +108,7 @@ class GraphOwner(pykka.ThreadingActor):
         self._steers: list[tuple[Reply, RouteResult]] = []
         self._settlers: list[Reply] = []
         self._handled = self._posted = self._ticks = 0
+        self._changed = False
         self._over: DispatchError | None = None
 
     @staticmethod
@@ -142,12 +162,13 @@ class GraphOwner(pykka.ThreadingActor):
 
     def _write(self) -> bool:
         """Make the batch durable; False if that isn't possible now, and the batch stays."""
+        if not self._machine.changed:
+            return True
+        self._changed = True
         if self._store is None:
             self._machine.written()
             return True
         changes = self._machine.changes()
-        if not changes:
-            return True
         try:
             self._store.write(changes)
         except OwnershipLostError as lost:
@@ -160,7 +181,10 @@ class GraphOwner(pykka.ThreadingActor):
         return True
 
     def _let_go(self) -> None:
-        """All is durable: answer, and act."""
+        """All is durable: show it, answer, and act."""
+        if self._changed:
+            self._changed = False
+            self._health.change()
         if self._answers:
             batch, self._answers = self._answers, []
             for reply, value, refusal in batch:
@@ -193,6 +217,7 @@ class GraphOwner(pykka.ThreadingActor):
         unwritten = self._machine.unwritten()
         self._status = StoreStatus(self._status.url, False, since, str(problem), unwritten)
         self._health.store_problem = str(problem)
+        self._health.change()
         self._machine.suspended = True
 
     def _regain_reach(self) -> None:
@@ -265,6 +290,7 @@ class GraphOwner(pykka.ThreadingActor):
                 waiting.append(message[1])
         for reply in waiting:
             reply.refuse(error)
+        self._health.change()
         if not self.actor_stopped.is_set():
             self.stop()
 

@@ -262,6 +262,10 @@ class DispatchService:
         snapshot: Snapshot = self._line.ask(c.TakeSnapshot(), timeout)
         return snapshot
 
+    def wait_for_change(self, since: int, timeout: float = DEFAULT_TIMEOUT_S) -> int:
+        """The number of changes the graph has seen, as soon as it is beyond `since`; after `timeout` seconds anyhow."""
+        return self._line.health.wait(since, timeout)
+
     def settle(self, timeout: float | None = DEFAULT_TIMEOUT_S) -> None:
         """Return once all that was sent before is applied and every session request that followed is with the host."""
         before, after = -1, self._line.ask(Settle(), timeout)

@@ -4,15 +4,17 @@ List scheduling after R. L. Graham, "Bounds on Multiprocessing Timing Anomalies"
 the waiting tasks from best to worst and start each that can start while a place is free; one that is blocked never
 holds back a worse one. The simulator and the service both call `pick`; they differ only in what blocks a task.
 
-What keeps the walk cheap is that a task found blocked is *parked* on what blocked it (a resource: any hashable) and is
-not looked at again until that resource is woken. Then only its best waiter comes back, and the next one only once that
-one has started or turned out to be blocked by something else: ten thousand tasks behind one lock cost one look each.
+Two things keep the walk cheap. A task found blocked is *parked* on what blocked it (a resource: any hashable) and is
+not looked at again until that resource is woken; then only its best waiter comes back, and the next one only once that
+one has started or turned out to be blocked by something else. And of *twins*, tasks that need exactly the same and so
+exclude one another, only the best is shown at all: what blocks it blocks the rest. Ten thousand tasks behind one lock,
+or under one glob, cost a look or two each.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator
-from heapq import heapify, heappop, heappush
+from heapq import heappop, heappush
 from operator import itemgetter
 from typing import Any, Generic, TypeVar
 
@@ -37,13 +39,16 @@ class Waiting(Generic[T]):
     ['a']
     """
 
-    __slots__ = ("_entries", "_keys", "_parked", "_puts", "_ready")
+    __slots__ = ("_entries", "_keys", "_parked", "_puts", "_ready", "_shown", "_twins", "_twinship")
 
     def __init__(self) -> None:
         self._keys: dict[T, Any] = {}
         self._ready: list[tuple[Any, int, T, Hashable]] = []  # key, number, task, resource it was parked on before
         self._parked: dict[Hashable, list[tuple[Any, int, T]]] = {}
         self._puts = 0  # the number of the newest entry
+        self._twinship: dict[T, Hashable] = {}  # of the tasks that have twins or may get some
+        self._twins: dict[Hashable, list[tuple[Any, int, T]]] = {}  # those not shown
+        self._shown: dict[Hashable, T] = {}
         self._entries = 0  # in all heaps, stale ones included
 
     def __len__(self) -> int:
@@ -55,44 +60,83 @@ class Waiting(Generic[T]):
     def __iter__(self) -> Iterator[T]:
         return iter(self._keys)
 
-    def put(self, task: T, key: Any) -> None:
-        """Let `task` wait under `key`, or give it another key; either way it is looked at afresh."""
+    def put(self, task: T, key: Any, twin: Hashable | None = None) -> None:
+        """Let `task` wait under `key`, or give it another key; either way it is looked at afresh.
+
+        Tasks of the same `twin` (not None) are twins: they must exclude one another, and be blocked by the same things.
+        """
+        if self._twinship:
+            self._part(task)
         self._keys[task] = key
-        self._puts += 1
-        heappush(self._ready, (key, self._puts, task, None))
         self._entries += 1
+        self._puts += 1
+        if twin is None:
+            heappush(self._ready, (key, self._puts, task, None))
+        else:
+            self._twinship[task] = twin
+            heappush(self._twins.setdefault(twin, []), (key, self._puts, task))
+            self._show(twin)
         if self._entries > 2 * len(self._keys) + _SLACK:
             self.rekey(self._keys.__getitem__)
 
     def discard(self, task: T) -> None:
         """Let `task` wait no more, if it did."""
-        self._keys.pop(task, None)
+        if self._keys.pop(task, None) is not None and self._twinship:
+            self._part(task)
 
     def rekey(self, key: Callable[[T], Any]) -> None:
         """Give every task a new key and look at all afresh."""
-        self._keys.update([(task, key(task)) for task in self._keys])  # in place: `pick` may be under way
-        self._ready[:] = [(key, n, task, None) for n, (task, key) in enumerate(self._keys.items(), 1)]
-        heapify(self._ready)
-        self._parked.clear()
-        self._puts = self._entries = len(self._ready)
+        twinship = self._twinship.copy()
+        keys = [(task, key(task)) for task in self._keys]
+        for container in (self._keys, self._ready, self._parked, self._twinship, self._twins, self._shown):
+            container.clear()  # in place: `pick` may be under way
+        self._entries = 0
+        for task, new_key in keys:
+            self.put(task, new_key, twinship.get(task))
 
     def wake(self, resource: Hashable) -> None:
         """Say that `resource` blocks no more (or may not): its best waiter is looked at again."""
         heap = self._parked.get(resource)
         if heap is None:
             return
-        while heap:
-            key, number, task = heappop(heap)
-            if self._keys.get(task) is key:
-                heappush(self._ready, (key, number, task, resource))
-                break
-            self._entries -= 1
+        best = self._best(heap)
+        if best is not None:
+            heappush(self._ready, (*heappop(heap), resource))
         if not heap:
             del self._parked[resource]
 
     def in_order(self) -> list[T]:
         """All waiting tasks, best first, parked ones in their place."""
         return [task for task, _ in sorted(self._keys.items(), key=itemgetter(1))]
+
+    def _best(self, heap: list[tuple[Any, int, T]]) -> tuple[Any, int, T] | None:
+        """The heap's best entry that is not stale, left in it; stale ones above it are dropped."""
+        while heap:
+            if self._keys.get(heap[0][2]) is heap[0][0]:
+                return heap[0]
+            heappop(heap)
+            self._entries -= 1
+        return None
+
+    def _part(self, task: T) -> None:
+        """End a task's twinship, if it has one; if it was the twin shown, the next one is."""
+        twin = self._twinship.pop(task, None)
+        if twin is not None and self._shown.get(twin) is task:
+            del self._shown[twin]
+            self._show(twin)
+
+    def _show(self, twin: Hashable) -> None:
+        """Make the best of the twins one of those looked at."""
+        heap = self._twins.get(twin)
+        best = self._best(heap) if heap else None
+        if heap is None or best is None:
+            self._twins.pop(twin, None)
+            return
+        shown = self._shown.get(twin)
+        if shown is None or best[0] < self._keys[shown]:
+            heappop(heap)
+            heappush(self._ready, (*best, None))
+            self._shown[twin] = best[2]
 
 
 def pick(
@@ -119,7 +163,7 @@ def pick(
                 continue  # still busy: the others stay parked
         else:
             waiting._entries -= 1
-            del keys[task]
+            waiting.discard(task)
             started.append(task)
             start(task)
         if source is not None:
