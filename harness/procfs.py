@@ -24,7 +24,8 @@ GONE = (FileNotFoundError, NotADirectoryError, PermissionError, ProcessLookupErr
 class ProcessStat:
     """One line of `/proc/<pid>/stat`. `start_ticks` counts clock ticks from boot.
 
-    `cpu_ticks` is the processor time, user and system, of the process and of the children it has waited for.
+    `cpu_ticks` is the processor time, user and system, of the process and of the children it has waited for;
+    `waited_ticks` is the part of those children.
     """
 
     pid: int
@@ -35,6 +36,7 @@ class ProcessStat:
     threads: int
     start_ticks: int
     cpu_ticks: int
+    waited_ticks: int
 
     @property
     def ended(self) -> bool:
@@ -57,6 +59,7 @@ def parse_stat(line: bytes) -> ProcessStat:
         threads=int(fields[17]),
         start_ticks=int(fields[19]),
         cpu_ticks=sum(map(int, fields[11:15])),
+        waited_ticks=sum(map(int, fields[13:15])),
     )
 
 
