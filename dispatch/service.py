@@ -30,6 +30,7 @@ from harness import (
     AdoptingHost,
     HostMeasures,
     Limit,
+    LocalSessionHost,
     ReportingHost,
     SessionHost,
     SessionState,
@@ -290,7 +291,5 @@ def _gauge(sessions: SessionHost, measures: Measures | None, limits: Sequence[Li
     """Measures given alone stand alone; without any, the host's cores, memory and disk all count."""
     if measures is not None:
         return CapGauge(measures, limits or ())
-    own = HostMeasures()
-    if callable(groups := getattr(sessions, "groups", None)):
-        own.exclude(groups)
+    own = HostMeasures(sessions.groups) if isinstance(sessions, LocalSessionHost) else HostMeasures()
     return CapGauge(own, default_limits(Path.cwd()) if limits is None else limits)

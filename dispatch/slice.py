@@ -28,13 +28,15 @@ class SliceState(enum.Enum):
     FAILED = "failed"
     CANCELED = "canceled"
 
+    __hash__ = object.__hash__  # members are singletons; the default hashes the name, in Python, at every look-up
+
 
 OCCUPYING = frozenset({SliceState.RUNNING, SliceState.PREEMPTED})  #: hold a place under the cap
 EXCLUDING = OCCUPYING | {SliceState.IN_REVIEW}  #: keep their contenders waiting
 FINISHED = frozenset({SliceState.MERGED, SliceState.CANCELED})  #: final, out of the ranking
 
 
-@attrs.frozen
+@attrs.frozen(cache_hash=True)
 class TouchSet:
     """The paths (globs relative to the repository's root) and named hotspots that a slice will change."""
 

@@ -1,5 +1,8 @@
 """Where sessions run: the port between a scheduler and its sessions, and the host for this machine."""
 
+from harness.limits import DiskLimit, Limit, LimitReading, MemoryLimit, default_limits
+from harness.local import LocalSessionHost, RepositoryError
+from harness.measures import HostMeasures, worker_cap
 from harness.session import (
     AdoptingHost,
     Assignment,
@@ -13,9 +16,18 @@ from harness.session import (
 __all__ = [
     "AdoptingHost",
     "Assignment",
+    "DiskLimit",
+    "HostMeasures",
+    "Limit",
+    "LimitReading",
+    "LocalSessionHost",
+    "MemoryLimit",
     "Recipe",
     "ReportingHost",
+    "RepositoryError",
     "SessionHost",
     "SessionPhase",
     "SessionState",
+    "default_limits",
+    "worker_cap",
 ]
