@@ -236,7 +236,7 @@ def decoded(decode: Callable[[Sequence[Any]], Row], rows: Iterable[Sequence[Any]
         for columns in rows:
             try:
                 made.append(decode(columns))
-            except (KeyError, ValueError, TypeError) as error:
+            except (AttributeError, KeyError, ValueError, TypeError) as error:
                 raise StoreError(
                     f"the row of {columns[0]!a} can't be read ({error}); restore the store from a backup"
                 ) from error

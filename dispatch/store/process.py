@@ -8,6 +8,9 @@ import secrets
 from pathlib import Path
 
 import attrs
+import psutil
+
+from harness.procfs import boot_id, stat_of
 
 
 @attrs.frozen
@@ -36,46 +39,27 @@ class Presence(enum.Enum):
 
 def this_process() -> Owner:
     """The calling process, with a token of its own for each call."""
-    pid = os.getpid()
-    return Owner(secrets.token_hex(16), pid, _start_ticks(pid) or 0, _boot_id(), _pid_namespace())
+    stat = stat_of(os.getpid())
+    return Owner(
+        token=secrets.token_hex(16),
+        pid=os.getpid(),
+        started=stat.start_ticks if stat is not None else 0,
+        boot=boot_id(),
+        pid_namespace=_pid_namespace(),
+    )
 
 
 def presence_of(owner: Owner) -> Presence:
     """Whether `owner`'s process still runs, as far as this process can see."""
-    here = (_boot_id(), _pid_namespace())
+    here = (boot_id(), _pid_namespace())
     if "" in here or here != (owner.boot, owner.pid_namespace):
         return Presence.UNKNOWN
-    try:
-        os.kill(owner.pid, 0)
-    except ProcessLookupError:
+    if not psutil.pid_exists(owner.pid):
         return Presence.GONE
-    except PermissionError:
-        pass  # it lives, as somebody else's; its start may still be readable
-    ticks = _start_ticks(owner.pid)
-    if ticks is None:
+    stat = stat_of(owner.pid)
+    if stat is None:  # it ended this moment, or /proc hides it from us
         return Presence.UNKNOWN
-    return Presence.ALIVE if ticks == owner.started else Presence.GONE
-
-
-def _start_ticks(pid: int) -> int | None:
-    """None if the process can't be read; -1 if it is dead and only waits to be reaped.
-
-    Source: proc(5), /proc/pid/stat: the state is the third field and the start the 22nd; the second, the command in
-    parentheses, may hold spaces and parentheses itself.
-    """
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_bytes()
-    except OSError:
-        return None
-    fields = stat[stat.rindex(b")") + 2 :].split()
-    return -1 if fields[0] in (b"Z", b"X") else int(fields[19])
-
-
-def _boot_id() -> str:
-    try:
-        return Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip()
-    except OSError:
-        return ""
+    return Presence.GONE if stat.ended or stat.start_ticks != owner.started else Presence.ALIVE
 
 
 def _pid_namespace() -> str:

@@ -173,6 +173,14 @@ class SqliteStore:
             self._move_expiry(connection, 0.0)
             killpoint("sqlite.before-release-commit")
         killpoint("sqlite.after-release-commit")
+        self._empty_log()
+
+    def _empty_log(self) -> None:
+        """Closing does it too, but not beside a reader."""
+        try:
+            self._open().execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+        except sqlite3.Error as error:
+            raise meaning(error, self.path) from error
 
     def _owned(self) -> Held:
         if self._mine is None:
@@ -193,12 +201,13 @@ class SqliteStore:
 
         The guess costs nothing but time: if any row was not there, all of them are written in full.
         """
-        last = {row.slice.id: row for row in rows}.values()
-        launched = [codec.state_columns(row, self._key) for row in last if row.attempt]
+        last = {row.slice.id: row for row in rows}
+        launched = [codec.state_columns(row, self._key) for row in last.values() if row.attempt]
         updated = connection.executemany(_SQL["update_slice"], launched).rowcount if launched else 0
-        whole = [row for row in last if updated < len(launched) or not row.attempt]
-        connection.executemany(_SQL["write_slice"], (codec.state_columns(row, self._key) for row in whole))
-        connection.executemany(_SQL["write_spec"], (codec.spec_columns(row, self._key) for row in whole))
+        whole = {key: row for key, row in last.items() if updated < len(launched) or not row.attempt}
+        connection.executemany(_SQL["write_slice"], (codec.state_columns(row, self._key) for row in whole.values()))
+        declared = (codec.spec_columns(row, self._key) for row in rows if row.slice.id in whole)
+        connection.executemany(_SQL["write_spec"], declared)
 
     def _write_rest(self, connection: sqlite3.Connection, changes: Changes) -> None:
         key, graph = self._key, changes.graph

@@ -10,7 +10,7 @@ import contextlib
 import os
 import sqlite3
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from dispatch.errors import DispatchError, StoreError, StoreUnavailableError
@@ -32,22 +32,23 @@ _SETTINGS: dict[str, str | int] = {
 _MIGRATIONS = migrations("sqlite")
 
 
-def connect(path: Path) -> sqlite3.Connection:
+def connect(path: Path, network: Callable[[Path], str] = network_type) -> sqlite3.Connection:
     """Open the store at `path` for writing; make it, its folder and its tables if they are missing.
 
-    Raises `StoreError` or `StoreUnavailableError`, each with one line that says what to do.
+    `network` tells the type of the network file system a path is on, if it is on one. Raises `StoreError` or
+    `StoreUnavailableError`, each with one line that says what to do.
     """
-    _refuse_unusable(path)
+    _refuse_unusable(path, network)
     _make(path)
     try:
         connection = sqlite3.connect(path, timeout=BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False)
     except sqlite3.Error as error:
         raise meaning(error, path) from error
     with _closing_on_error(connection, path):
-        _set(connection, path, "busy_timeout", round(BUSY_TIMEOUT_S * 1000))
+        insist(connection, path, "busy_timeout", round(BUSY_TIMEOUT_S * 1000))
         version = _version(connection, path)  # before anything is set: a stranger's file stays as it is
         for name, value in _SETTINGS.items():
-            _set(connection, path, name, value)
+            insist(connection, path, name, value)
         if version < len(_MIGRATIONS):
             _migrate(connection, path)
     return connection
@@ -55,7 +56,7 @@ def connect(path: Path) -> sqlite3.Connection:
 
 def connect_to_read(path: Path) -> sqlite3.Connection:
     """Open the store at `path` for reading alone. A missing one is a `StoreError`, and stays missing."""
-    _refuse_unusable(path)
+    _refuse_unusable(path, network_type)
     if not path.exists():
         raise StoreError(f"there is no store at {path}; `run` a plan first, or name another store")
     try:
@@ -99,10 +100,10 @@ def meaning(error: sqlite3.Error, path: Path) -> DispatchError:
             return StoreError(f"{path} can't be used: {error}")
 
 
-def _refuse_unusable(path: Path) -> None:
+def _refuse_unusable(path: Path, network: Callable[[Path], str]) -> None:
     if path.is_dir():
         raise StoreError(f"{path} is a folder; name a file in it")
-    shared = network_type(path)
+    shared = network(path)
     if shared:
         raise StoreError(f"{path} lies on a network file system ({shared}), which damages it; name a local path")
 
@@ -153,7 +154,8 @@ def _migrate(connection: sqlite3.Connection, path: Path) -> None:
     killpoint("sqlite.after-migration-commit")
 
 
-def _set(connection: sqlite3.Connection, path: Path, name: str, value: str | int) -> None:
+def insist(connection: sqlite3.Connection, path: Path, name: str, value: str | int) -> None:
+    """Set and read back. Raises `StoreError` if SQLite keeps something else."""
     connection.execute(f"PRAGMA {name} = {value}").fetchall()
     (answer,) = connection.execute(f"PRAGMA {name}").fetchone()
     if answer != value:

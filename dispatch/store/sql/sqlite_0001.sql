@@ -1,5 +1,6 @@
 -- The first schema. A slice is split in two: what was declared is written once, what changes is a short row of its own,
--- so that a change of state rewrites no prompt.
+-- so that a change of state rewrites no prompt. Keys stand first: SQLite 3.40 takes the columns of a table without row
+-- ids for NULL in an integrity check if they don't.
 
 CREATE TABLE graphs (
     key INTEGER PRIMARY KEY,
@@ -21,6 +22,8 @@ CREATE TABLE claims (
 );
 
 CREATE TABLE slices (
+    graph INTEGER NOT NULL REFERENCES graphs (key),
+    id TEXT NOT NULL,
     seq INTEGER NOT NULL,
     state TEXT NOT NULL,
     attempt INTEGER NOT NULL,
@@ -37,37 +40,35 @@ CREATE TABLE slices (
     enqueued_at REAL NOT NULL,
     started_at REAL NOT NULL,
     ended_at REAL NOT NULL,
-    graph INTEGER NOT NULL REFERENCES graphs (key),
-    id TEXT NOT NULL,
     PRIMARY KEY (graph, id)
 ) WITHOUT ROWID;
 
 CREATE TABLE specs (
-    spec TEXT NOT NULL,                 -- JSON: the slice as it was declared, less its id
     graph INTEGER NOT NULL,
     id TEXT NOT NULL,
+    spec TEXT NOT NULL,                 -- JSON: the slice as it was declared, less its id
     PRIMARY KEY (graph, id),
     FOREIGN KEY (graph, id) REFERENCES slices (graph, id)
 );
 
 CREATE TABLE attempts (
+    graph INTEGER NOT NULL,
+    slice_id TEXT NOT NULL,
+    attempt INTEGER NOT NULL,
     branch TEXT NOT NULL,
     started_at REAL NOT NULL,
     ended_at REAL NOT NULL,
     outcome TEXT NOT NULL,
     detail TEXT NOT NULL,
-    graph INTEGER NOT NULL,
-    slice_id TEXT NOT NULL,
-    attempt INTEGER NOT NULL,
     PRIMARY KEY (graph, slice_id, attempt),
     FOREIGN KEY (graph, slice_id) REFERENCES slices (graph, id)
 ) WITHOUT ROWID;
 
 CREATE TABLE intents (
+    graph INTEGER NOT NULL REFERENCES graphs (key),
+    id TEXT NOT NULL,
     seq INTEGER NOT NULL,
     intent TEXT NOT NULL,               -- JSON: the intent less its id
     attached TEXT NOT NULL,             -- JSON: the ids of the slices it is attached to
-    graph INTEGER NOT NULL REFERENCES graphs (key),
-    id TEXT NOT NULL,
     PRIMARY KEY (graph, id)
 );

@@ -1,0 +1,40 @@
+"""The SQL files: every block is used, every used block is there, migrations are numbered without a gap."""
+
+from __future__ import annotations
+
+import re
+import sqlite3
+from importlib import resources
+from pathlib import Path
+
+import dispatch.store
+from dispatch.store.queries import migrations, named_blocks
+
+FOLDER = Path(dispatch.store.__file__).parent
+
+
+def test_the_blocks_are_those_that_the_adapter_uses() -> None:
+    used = set(re.findall(r'_SQL\["(\w+)"\]', (FOLDER / "sqlite.py").read_text("utf-8")))
+    assert set(named_blocks("sqlite.sql")) == used
+
+
+def test_every_block_is_a_statement_that_the_newest_schema_takes() -> None:
+    connection = sqlite3.connect(":memory:")
+    for statements in migrations("sqlite"):
+        for statement in statements:
+            connection.execute(statement)
+    for name, statement in named_blocks("sqlite.sql").items():
+        assert "--" not in statement, name
+        names = re.findall(r":(\w+)", statement)
+        values = dict.fromkeys(names, 1) if names else (1,) * statement.count("?")
+        connection.execute(f"EXPLAIN {statement}", values)
+    connection.close()
+
+
+def test_migrations_are_numbered_from_1_without_a_gap() -> None:
+    names = sorted(file.name for file in resources.files("dispatch.store").joinpath("sql").iterdir())
+    numbered = [name for name in names if re.fullmatch(r"sqlite_\d{4}\.sql", name)]
+    assert numbered == [f"sqlite_{number:04}.sql" for number in range(1, len(numbered) + 1)]
+    assert [name for name in names if name not in numbered] == ["sqlite.sql"]
+    assert len(migrations("sqlite")) == len(numbered)
+    assert all(len(statements) > 0 for statements in migrations("sqlite"))
