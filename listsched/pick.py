@@ -121,7 +121,7 @@ class Waiting(Generic[T]):
     def _part(self, task: T) -> None:
         """End a task's twinship, if it has one; if it was the twin shown, the next one is."""
         twin = self._twinship.pop(task, None)
-        if twin is not None and self._shown.get(twin) is task:
+        if twin is not None and self._shown.get(twin) == task:
             del self._shown[twin]
             self._show(twin)
 

@@ -70,6 +70,7 @@ class Plan(Generic[Task]):
 
         Raises `PlanError` for a cycle, a duration that is missing or no finite number from 0 up, a clique that names
         an unknown task or one twice, a capacity below 1, and priorities that are missing or can't be sorted.
+        Durations and priorities of other tasks than those of `order` are allowed and count for nothing.
 
         >>> import networkx as nx
         >>> Plan.of(nx.DiGraph([("a", "b"), ("b", "a")]), {"a": 1, "b": 1})
@@ -86,10 +87,9 @@ class Plan(Generic[Task]):
         successors = [tuple(map(index.__getitem__, after)) for _, after in order.adjacency()]
         waits_for = _waits_for(successors)
         topological = _topological(successors, waits_for)
-        if len(topological) < len(successors):
-            cycle = _cycle(successors, topological)
-            names = list(index)
-            raise PlanError("the order runs in a circle: " + " -> ".join(repr(names[t]) for t in cycle))
+        if len(topological) < len(index):
+            names, cycle = list(index), _cycle(successors, topological)
+            raise PlanError("the order runs in a circle: " + " -> ".join(repr(names[task]) for task in cycle))
         if priority is None:
             listed = _by_rank(successors, topological, lengths)
         else:

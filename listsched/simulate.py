@@ -67,7 +67,7 @@ class Schedule(Generic[Task]):
                 raise AssertionError(f"{task!r} takes {duration} from 0 on but runs from {start} to {finish}")
 
     def _check_order(self) -> None:
-        for before, after in self.plan.order.edges:
+        for before, after in self.plan.order.edges():
             finish, start = self.intervals[before][1], self.intervals[after][0]
             if start < finish:
                 raise AssertionError(f"{after!r} starts at {start}, before {before!r} ends at {finish}")

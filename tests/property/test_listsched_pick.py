@@ -19,7 +19,8 @@ TASK, KEY = st.sampled_from(TASKS), st.integers(0, 4)
 class PickMachine(RuleBasedStateMachine):
     """Tasks hold locks from start to end; closed gates keep tasks waiting too, but nobody holds them.
 
-    Any task may be given a new key or leave at any time, also while it is parked or on its way back.
+    Any task may be given a new key or leave at any time, also while it is parked or on its way back. Those that need
+    the same, a lock among it, may wait as twins or not.
     """
 
     def __init__(self) -> None:
@@ -30,20 +31,24 @@ class PickMachine(RuleBasedStateMachine):
         self.closed: set[str] = set()
         self.needs: list[list[str]] = []
 
-    @initialize(needs=st.lists(st.lists(st.sampled_from(LOCKS + GATES), unique=True), min_size=10, max_size=10))
-    def tasks_need(self, needs: list[list[str]]) -> None:
-        self.needs = needs
+    @initialize(
+        kinds=st.lists(st.lists(st.sampled_from(LOCKS + GATES), unique=True), min_size=3, max_size=3),
+        of=st.lists(st.integers(0, 2), min_size=len(TASKS), max_size=len(TASKS)),
+    )
+    def tasks_need(self, kinds: list[list[str]], of: list[int]) -> None:
+        self.needs = [kinds[kind] for kind in of]
 
-    @rule(task=TASK, key=KEY)
-    def put(self, task: int, key: int) -> None:
+    @rule(task=TASK, key=KEY, as_twin=st.booleans())
+    def put(self, task: int, key: int, as_twin: bool) -> None:
         if task not in self.running:
             self.keys[task] = (key, task)
-            self.waiting.put(task, (key, task))
+            excludes = not set(LOCKS).isdisjoint(self.needs[task])
+            self.waiting.put(task, (key, task), tuple(self.needs[task]) if as_twin and excludes else None)
 
-    @rule(task=TASK, times=st.integers(50, 100), key=KEY)
-    def put_again_and_again(self, task: int, times: int, key: int) -> None:
+    @rule(task=TASK, times=st.integers(50, 100), key=KEY, as_twin=st.booleans())
+    def put_again_and_again(self, task: int, times: int, key: int, as_twin: bool) -> None:
         for turn in range(times):
-            self.put(task, (key + turn) % 5)
+            self.put(task, (key + turn) % 5, as_twin)
 
     @rule(task=TASK)
     def discard(self, task: int) -> None:

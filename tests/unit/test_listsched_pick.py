@@ -115,6 +115,47 @@ def test_ten_thousand_tasks_behind_one_lock_cost_two_looks_each() -> None:
     assert looks < 2 * len(tasks)
 
 
+def test_ten_thousand_twins_cost_one_look_a_turn() -> None:
+    tasks = [f"{n:05}" for n in range(10_000)]
+    desk = Desk(dict.fromkeys(tasks, "lock"))
+    waiting: Waiting[str] = Waiting()
+    for task in reversed(tasks[5_000:]):
+        waiting.put(task, task, "twins")
+    for task in tasks[:5_000]:
+        waiting.put(task, task, "twins")
+    desk.held.add("lock")
+    assert desk.pick(waiting, 8) == []
+    assert waiting.in_order() == tasks
+    looks = 0
+    for task in tasks:
+        desk.free(waiting, "lock")
+        assert desk.pick(waiting, 8) == [task]
+        looks += len(desk.looks)
+    assert looks < 3 * len(tasks)
+
+
+def test_only_the_best_twin_is_looked_at() -> None:
+    tasks = list("abcdef")
+    desk = Desk(dict.fromkeys(tasks, "lock"))
+    waiting: Waiting[str] = Waiting()
+    for task in tasks:
+        waiting.put(task, task, "twins")
+    desk.held.add("lock")
+    assert desk.pick(waiting, 8) == []
+    assert desk.looks == ["a"]
+    waiting.discard("a")
+    assert desk.pick(waiting, 8) == []
+    assert desk.looks == ["b"]
+    waiting.put("b", "z", "twins")
+    assert desk.pick(waiting, 8) == []
+    assert desk.looks == ["c"]
+    waiting.put("f", "a", "twins")
+    assert desk.pick(waiting, 8) == []
+    assert desk.looks == ["f"]
+    desk.free(waiting, "lock")
+    assert desk.pick(waiting, 8) == ["f"]
+
+
 def test_a_free_resource_starts_all_its_waiters_if_they_do_not_hold_it() -> None:
     waiting: Waiting[int] = Waiting()
     for task in range(5):
@@ -214,12 +255,23 @@ def test_tasks_put_while_others_start_take_their_turn() -> None:
     assert waiting.in_order() == [999]
 
 
-def test_new_keys_leave_no_rubbish_behind() -> None:
+@pytest.mark.parametrize("twin", [None, "twins"])
+def test_new_keys_leave_no_rubbish_behind(twin: str | None) -> None:
     waiting: Waiting[int] = Waiting()
     for turn in range(1_000):
         for task in range(10):
-            waiting.put(task, (turn * (-1) ** task, task))
+            waiting.put(task, (turn * (-1) ** task, task), twin)
         pick(waiting, 10, lambda task: "x" if task % 3 else "y", ignore)
-    held = len(waiting._ready) + sum(map(len, waiting._parked.values()))
-    assert held <= 2 * len(waiting) + 64
-    assert held == waiting._entries
+    entries = len(waiting._ready) + sum(map(len, (*waiting._parked.values(), *waiting._twins.values())))
+    assert entries <= 2 * len(waiting) + 64
+    assert entries == waiting._entries
+
+
+def test_resources_leave_no_rubbish_behind() -> None:
+    waiting: Waiting[int] = Waiting()
+    for resource in range(1_000):
+        waiting.put(resource, resource)
+        assert pick(waiting, 1, lambda task: ("resource", task), ignore) == []
+        waiting.wake(("resource", resource))
+        assert pick(waiting, 1, free, ignore) == [resource]
+    assert not waiting._parked

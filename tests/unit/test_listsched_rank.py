@@ -128,6 +128,26 @@ def test_an_edge_below_the_rank_changes_nothing() -> None:
     assert sum(node.computed for node in nodes) == 1  # to see that it is below
 
 
+def test_an_edge_to_a_node_whose_rank_is_not_known_yet() -> None:
+    ranks: UpwardRanks[Ranked] = UpwardRanks()
+    a, b, c = Ranked(1), Ranked(9), Ranked(2)
+    ranks.link(a, b)
+    ranks.refresh()
+    ranks.reweigh(c, 20)
+    ranks.link(a, c)
+    assert set(ranks.refresh()) == {a, c}
+    assert a.upward == 21
+
+
+def test_an_edge_to_a_finished_node_changes_nothing() -> None:
+    ranks: UpwardRanks[Ranked] = UpwardRanks()
+    a, b = Ranked(1), Ranked(9)
+    ranks.finish(b)
+    ranks.link(a, b)
+    assert ranks.refresh() == []
+    assert a.upward == 1
+
+
 def test_finishing_what_came_first_changes_nothing() -> None:
     ranks, nodes = chain(100)
     ranks.finish(nodes[0])
