@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import logging
 import re
 import secrets
 from pathlib import Path
@@ -16,11 +17,13 @@ from harness.local.merge import Conflict, Merged, advance, combine, merge
 from harness.local.outcome import MERGED, NO_CHANGE, Ending, checkpoint_of, closed, failed
 from harness.local.process import Child, ProcessMark
 from harness.local.record import Record
-from harness.local.settle import previous_attempt, settle_in
+from harness.local.settle import own_branch, previous_attempt, settle_in
 from harness.local.site import Site
-from harness.local.work import farewell, finished_work, keep_commit, keep_work, on_branch
+from harness.local.work import farewell, finished_work, keep_commit, keep_work
 from harness.local.worktree import Worktree
 from harness.session import Assignment, SessionPhase, SessionState
+
+logger = logging.getLogger(__name__)
 
 IN_THE_WAY = re.compile(r"'refs/heads/([^']+)' exists; cannot create")
 BRANCH_TRIES = 100
@@ -39,10 +42,7 @@ class Step(enum.Enum):
 
 @attrs.define(eq=False)
 class Attempt:
-    """An attempt under way. `on_main`: it began with nothing but main. `work` is the commit it wants merged.
-
-    `verified` is the merge that the verify command passed, `pending` the one it runs on.
-    """
+    """An attempt under way. `on_main`: it began with nothing but main. `verified` is the merge that the verify command passed, `pending` the one it runs on."""
 
     site: Site
     assignment: Assignment
@@ -50,10 +50,10 @@ class Attempt:
     record: Record
     folder: SessionFolder
     on_main: bool
-    work: str = ""
     pending: Merged | None = None
     verified: Merged | None = None
     rounds: int = 0
+    merged: Ending | None = None
 
     @classmethod
     def open(cls, site: Site, assignment: Assignment) -> Attempt:
@@ -88,18 +88,16 @@ class Attempt:
         wanted = self.assignment.branch
         for number in range(1, BRANCH_TRIES):
             branch = wanted + (f"-{number}" if number > 1 else "")
-            self.record = attrs.evolve(self.record, branch=branch)
-            self.site.records.write(self.record)
             try:
                 self.worktree.check_out(branch, self.record.base)
             except GitError as error:
                 if f"a branch named '{branch}' already exists" not in error.said:
-                    self.record = attrs.evolve(self.record, branch=on_branch(self.worktree, branch))
                     raise
             else:
                 break
         else:
             raise RepositoryError(f"{BRANCH_TRIES} branches named {wanted}-N exist already; remove those not needed")
+        self.record = attrs.evolve(self.record, branch=branch)
         self.log.parent.mkdir(parents=True, exist_ok=True)
         self.log.write_bytes(b"")
 
@@ -144,7 +142,9 @@ class Attempt:
     def finish_work(self) -> None:
         """Commits what the agent left uncommitted, and settles which commit is to be merged."""
         title = self.assignment.title or self.record.slice_id
-        self.work = finished_work(self.worktree, self.site.repository, self.record.branch, self.record.base, title)
+        work = finished_work(self.worktree, self.site.repository, self.record.branch, self.record.base, title)
+        self.record = attrs.evolve(self.record, work=work)
+        self.site.records.write(self.record)
 
     def merge_step(self) -> Step | Ending:
         """As much of the merge as can be done without running the verify command."""
@@ -155,7 +155,7 @@ class Attempt:
                 if self._on_main_already(main):
                     return self._leave(git)
                 if self.verified is None or self.verified.main != main:
-                    outcome = merge(git, main, self.work, self.message)
+                    outcome = merge(git, main, self.record.work, self.message)
                     if isinstance(outcome, Conflict):
                         return closed(outcome.words)
                     self.pending = outcome
@@ -163,6 +163,7 @@ class Attempt:
                         self.verify_passed()
                 if self.verified is not None and self.verified.main == main:
                     if self._advance(git, self.verified):
+                        self.merged = MERGED
                         return MERGED
                     continue
             return self._show_pending()
@@ -193,19 +194,20 @@ class Attempt:
         return state_of(self.record, self.assignment.assignment_id)
 
     def _on_main_already(self, main: str) -> bool:
-        if self.on_main and self.work == self.record.base:
+        if self.on_main and self.record.work == self.record.base:
             return True
-        return self.site.repository.contains(self.work, main)
+        return self.site.repository.contains(self.record.work, main)
 
     def _leave(self, git: Git) -> Ending:
         """The worktree leaves its branch, and the branch goes: main has all of it."""
-        if lines := farewell(self.worktree, self.site.repository, self.record.branch, self.work):
+        if lines := farewell(self.worktree, self.site.repository, self.record.branch, self.record.work):
             git("update-ref", "--stdin", given=lines)
-        return NO_CHANGE if self.work == self.record.base else MERGED
+        self.merged = NO_CHANGE if self.record.work == self.record.base else MERGED
+        return self.merged
 
     def _advance(self, git: Git, merged: Merged) -> bool:
         """Moves main; the branch goes at the same stroke. False if main was quicker."""
-        shown = merged.commit if self.assignment.recipe.verify else self.work
+        shown = merged.commit if self.assignment.recipe.verify else self.record.work
         then = farewell(self.worktree, self.site.repository, self.record.branch, shown)
         return advance(self.site.repository, git, merged, then, lambda: self._intend(merged.commit))
 
@@ -238,17 +240,22 @@ class Attempt:
         name = f"{record.slice_id}/{record.attempt}"
         if ending.phase is SessionPhase.MERGED:
             return ""
-        if self.work:  # all that is worth keeping is committed; what is checked out may be a merge under test
-            return keep_commit(self.worktree, repository, record.branch, self.work, name)
-        branch = "" if ending.pull_request_url else record.branch
+        if self.record.work:  # all that is worth keeping is committed; what is checked out may be a merge under test
+            return keep_commit(self.worktree, repository, record.branch, self.record.work, name)
+        branch = "" if ending.pull_request_url else own_branch(self.worktree, record)
         message = f"Work in progress: {self.assignment.title or record.slice_id}"
         return keep_work(self.worktree, repository, branch, record.base, name, message)
 
     def _give_back(self) -> None:
-        if self.worktree.unsavable:
-            self.site.pool.set_aside(self.worktree, self.worktree.unsavable)
-        else:
-            self.site.pool.release(self.worktree)
+        """Its end is settled; a worktree that can't be made ready for others is looked at again when it is needed."""
+        try:
+            if self.worktree.unsavable:
+                self.site.pool.set_aside(self.worktree, self.worktree.unsavable)
+            else:
+                self.site.pool.release(self.worktree)
+        except (LocalHostError, OSError) as error:
+            logger.warning("worktree %s can't be used again yet: %s", self.worktree.folder, error)
+            self.site.pool.leave(self.worktree)
 
 
 def starting_point(site: Site, before: Record | None, main: str) -> tuple[str, bool]:

@@ -23,8 +23,9 @@ NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,79}")
 class Record:
     """An attempt. `phase` is how it ended, None while it hasn't; `session` its folder's name, `<slice>@<attempt>`.
 
-    `token` is in the environment of all its processes, `mark` is its agent. `worktree` is the name of its folder.
-    `base` is the commit it began with; `intended` the merge that is about to become main. `kept` is the ref that has
+    `token` is in the environment of all its processes, `mark` is its agent. `worktree` is the name of its folder; `branch` is
+    known once its agent has been started.
+    `base` is the commit it began with, `work` the one it wants merged once it has ended well; `intended` the merge that is about to become main. `kept` is the ref that has
     its unmerged work, and `resume` whether the next attempt goes on from there.
     """
 
@@ -33,11 +34,12 @@ class Record:
     slice_id: str
     attempt: int
     token: str
-    branch: str
     grace_s: float
     title: str = ""
     worktree: str = ""
+    branch: str = ""
     base: str = ""
+    work: str = ""
     mark: ProcessMark | None = None
     intended: str = ""
     phase: SessionPhase | None = None
@@ -57,7 +59,6 @@ class Record:
             slice_id=assignment.slice_id,
             attempt=assignment.attempt,
             token=token,
-            branch=assignment.branch,
             grace_s=assignment.recipe.grace_s,
             title=assignment.title,
         )

@@ -254,6 +254,8 @@ class SessionActor(pykka.ThreadingActor):
     def _end_with_error(self, session: Session, error: Exception) -> None:
         """What the error means for the session. If even closing it fails, what it left is settled another time."""
         ending = ending_of(error, opened=self._attempt is not None)
+        if self._attempt is not None and self._attempt.merged is not None:
+            ending = self._attempt.merged
         if session.running is not None:
             self._failure = ending  # for when it has exited: until then its worktree is in use
             session.running.kill()
@@ -282,9 +284,10 @@ class SessionActor(pykka.ThreadingActor):
 
     def _abandon(self, session: Session, error: Exception) -> None:
         """Ends the session without touching what it left: the worktree's note says that it is to be settled."""
+        ending = closed(f"what it left could not be made safe yet: {error}")
         if self._attempt is not None:
             self._site.pool.leave(self._attempt.worktree)
-        ending = closed(f"what it left could not be made safe yet: {error}")
+            ending = self._attempt.merged or ending
         state = SessionState(session.assignment.assignment_id, ending.phase, detail=ending.detail)
         self._leave(session, state)
 

@@ -17,8 +17,9 @@ from harness.local.merge import recover
 from harness.local.outcome import LOST, NO_CHANGE, checkpoint_of
 from harness.local.process import ProcessMark, end_group
 from harness.local.record import Record
+from harness.local.repository import head_of
 from harness.local.site import Site
-from harness.local.work import farewell, keep_work, on_branch, worktree_commit
+from harness.local.work import farewell, keep_commit, keep_work, worktree_commit
 from harness.local.worktree import Worktree
 from harness.session import Assignment, SessionPhase
 
@@ -85,13 +86,16 @@ def ended(site: Site, record: Record, worktree: Worktree) -> Record:
     repository = site.repository
     if record.intended and repository.contains(record.intended, repository.tip(repository.main_ref)):
         with repository.writing() as git:
-            branch = on_branch(worktree, record.branch)
+            branch = own_branch(worktree, record)
             if lines := farewell(worktree, repository, branch, worktree_commit(worktree) or record.intended):
                 git("update-ref", "--stdin", given=lines)
         return attrs.evolve(record, phase=SessionPhase.MERGED)
     name = f"{record.slice_id}/{record.attempt}"
-    branch = on_branch(worktree, record.branch)
-    kept = keep_work(worktree, repository, branch, record.base, name, f"Work in progress: {record.title}")
+    branch = own_branch(worktree, record)
+    if record.work:  # what is checked out may be a merge under test
+        kept = keep_commit(worktree, repository, branch, record.work, name)
+    else:
+        kept = keep_work(worktree, repository, branch, record.base, name, f"Work in progress: {record.title}")
     folder = SessionFolder(site.records.folder(record.graph_id, record.session))
     return attrs.evolve(
         record,
@@ -102,6 +106,12 @@ def ended(site: Site, record: Record, worktree: Worktree) -> Record:
         checkpoint=checkpoint_of(LOST, kept, folder.checkpoint()),
         pull_request_url=folder.pull_request_url(),
     )
+
+
+def own_branch(worktree: Worktree, record: Record) -> str:
+    """The attempt's own branch, empty if it has none. Before its agent runs, it is the one its worktree is on."""
+    prefix, found, branch = head_of(worktree.git_dir).partition("ref: refs/heads/")
+    return record.branch or (branch if found and not prefix else "")
 
 
 def lost_record(site: Site, assignment: Assignment) -> Record | None:

@@ -9,7 +9,7 @@ import attrs
 
 from harness.local.errors import GitError, StrayedError
 from harness.local.git import Git
-from harness.local.repository import Repository, head_of, listing
+from harness.local.repository import Repository, listing
 from harness.local.worktree import Worktree
 
 UNPUSHED = "git status --porcelain && git rev-list --max-count=1 HEAD --branches --not --remotes"
@@ -158,11 +158,6 @@ def farewell(worktree: Worktree, repository: Repository, branch: str, commit: st
     if branch and repository.tip(ref) and not any(repository.checkouts(ref)):
         lines += f"delete {ref}\n"
     return lines
-
-
-def on_branch(worktree: Worktree, branch: str) -> str:
-    """The branch, if the worktree is on it: then it is this attempt's own."""
-    return branch if head_of(worktree.git_dir) == f"ref: refs/heads/{branch}" else ""
 
 
 def snapshot(worktree: Worktree, message: str) -> str:
