@@ -94,7 +94,9 @@ def _reasons(graph: SliceGraph, node: SliceNode, paused: str, store: StoreStatus
         yield Reason(ReasonCode.STORE, f"the store is out of reach, so nothing is launched: {store.problem}")
     for other in graph.claims.excluders(node):
         if other in graph.room:
-            yield Reason(ReasonCode.ROOM, f"room is being made for the urgent {other.id}, which it contends with", other.id)
+            yield Reason(
+                ReasonCode.ROOM, f"room is being made for the urgent {other.id}, which it contends with", other.id
+            )
         else:
             yield from evidence(node, other)
     if not node.unmet:

@@ -49,9 +49,7 @@ class UnknownSliceError(DispatchError):
     """No slice has that id."""
 
     def __init__(self, slice_id: str, named_by: str = "") -> None:
-        super().__init__(
-            f"no slice {slice_id!r}" + (f", which {named_by} names; enqueue it first" if named_by else "")
-        )
+        super().__init__(f"no slice {slice_id!r}" + (f", which {named_by} names; enqueue it first" if named_by else ""))
         self.slice_id, self.named_by = slice_id, named_by
 
 

@@ -15,7 +15,6 @@ import networkx as nx
 from dispatch.intent import Urgency
 from dispatch.slice import Slice
 from dispatch.touch import Pattern, PatternIndex, overlap
-from dispatch.weights import UnitWeights, Weights
 from listsched import Plan, Schedule, critical_path, lower_bound, simulate, upward_rank
 
 OVERLAPS_LIMIT = 100_000  #: pairs of different patterns that are looked at; beyond it the forecast says it is partial
@@ -46,7 +45,7 @@ class Exclusion:
 
 @attrs.frozen(eq=False)
 class Forecast:
-    """A schedule on paper. Times are in the unit of the weights: seconds once they were measured, else 1 a slice.
+    """A schedule on paper. Times are in the unit of what slices were expected to take.
 
     `partial`: more patterns overlap than were looked at, so that more slices may exclude one another than is said.
     """
@@ -67,17 +66,17 @@ def forecast(
     slices: Sequence[Slice],
     capacity: int | None,
     *,
-    weights: Weights | None = None,
+    expected: Mapping[str, float] | None = None,
     urgency: Mapping[str, Urgency] = _NO_URGENCY,
 ) -> Forecast:
     """Simulate `slices` as the service would start them: by upward rank, then urgency, then the order given.
 
-    Edges to slices that are not among them count as fulfilled. Raises `listsched.PlanError` for a cycle.
+    `expected` says by id how long each takes; by default 1. Edges to slices that are not among them count as fulfilled.
+    Raises `listsched.PlanError` for a cycle.
     """
-    weights = weights or UnitWeights()
     found, partial = exclusions(slices)
     order = order_of(slices)
-    durations = {each.id: weights.base() + weights.learned(each.recipe.kind) for each in slices}
+    durations = expected if expected is not None else dict.fromkeys(order, 1)
     conflicts = [exclusion.members for exclusion in found]
     checked = Plan.of(order, durations, conflicts, capacity)  # finds a cycle before any rank is computed
     ranks = upward_rank(order, durations)

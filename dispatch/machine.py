@@ -462,7 +462,6 @@ class Machine:
         """Nothing of its own: the pass that follows sees the new cap."""
 
 
-
 def _outcome(node: SliceNode, phase: SessionPhase) -> tuple[SliceState, bool]:
     """Where a session's end takes its slice, and whether it counts as a close."""
     match phase:
@@ -484,8 +483,14 @@ def _clean(report: SessionState) -> SessionState:
     """The report with texts that every store can hold: agents' output gets into errors and checkpoints."""
     if not (report.error or report.detail or report.checkpoint or report.branch or report.pull_request_url):
         return report
-    fields = ("error", "detail", "checkpoint", "branch", "pull_request_url")
-    return attrs.evolve(report, **{field: storable(getattr(report, field)) for field in fields})
+    return attrs.evolve(
+        report,
+        error=storable(report.error),
+        detail=storable(report.detail),
+        checkpoint=storable(report.checkpoint),
+        branch=storable(report.branch),
+        pull_request_url=storable(report.pull_request_url),
+    )
 
 
 def _titled(slice_: Slice) -> Slice:

@@ -7,6 +7,7 @@ and whether a report is on its way.
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable
 
 import attrs
 
@@ -89,7 +90,7 @@ def _sessions(contents: Contents) -> list[str]:
     return [f"{row.slice.id}@{row.attempt}" for row in contents.slices if row.state in OCCUPYING]
 
 
-def states(views: list[SliceView]) -> dict[SliceState, int]:
+def states(views: Iterable[SliceView]) -> dict[SliceState, int]:
     """How many slices are in each state, in the order of a slice's life; states that no slice is in are left out."""
     counted = dict.fromkeys(SliceState, 0)
     for view in views:

@@ -146,7 +146,9 @@ class DispatchService:
         """Which of the stored sessions still run, as their host says."""
         if not isinstance(self._sessions, AdoptingHost):
             return ()
-        held = [f"{row.slice.id}@{row.attempt}" for row in contents.slices if row.state.value in ("running", "preempted")]
+        held = [
+            f"{row.slice.id}@{row.attempt}" for row in contents.slices if row.state.value in ("running", "preempted")
+        ]
         host, reply = self._sessions, BlockingReply()
         self._outbox.post([Call(lambda: host.adopt(held), reply)])
         return tuple(reply.wait(DEFAULT_TIMEOUT_S)) if held else ()

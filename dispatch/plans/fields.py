@@ -19,6 +19,8 @@ from dispatch.slice import TITLE_LIMIT
 
 T = TypeVar("T")
 
+COUNT_LIMIT = 10**9  #: the largest cap and max_attempts
+NUMBER_LIMIT = 10**80  #: from here on a number is too long for an id, as which it could stand
 INSTANT_EXAMPLE = "2026-03-01T18:00:00Z"
 OPERATORS = frozenset({"|", "||", "&&", "&", ";", ">", ">>", "<", "<<", "2>", "2>&1", "&>"})  #: a shell's
 
@@ -38,7 +40,7 @@ def text(node: Node) -> str:
 def identifier(node: Node) -> str:
     """A slice's id: text, or a whole number taken as written."""
     value = _scalar(node, "an id")
-    if isinstance(value, int) and not isinstance(value, bool):
+    if isinstance(value, int) and not isinstance(value, bool) and abs(value) < NUMBER_LIMIT:
         return str(value)
     return text(node)
 
@@ -67,12 +69,12 @@ def arguments(node: Node) -> tuple[str, ...]:
 
 
 def whole(node: Node) -> int:
-    """A whole number from 1."""
+    """A whole number from 1 to a billion."""
     value = _scalar(node, "a whole number")
     if isinstance(value, bool) or not isinstance(value, int):
         raise MisfitError(f"must be a whole number, not {_described(node)}", node.at)
-    if value < 1:
-        raise MisfitError(f"must be at least 1, not {shown(value)}", node.at)
+    if not 1 <= value <= COUNT_LIMIT:
+        raise MisfitError(f"must be from 1 to {COUNT_LIMIT:,}", node.at)
     return value
 
 

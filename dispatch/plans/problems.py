@@ -20,7 +20,7 @@ def printable(text: str) -> str:
 
 def shown(value: object) -> str:
     """A value from the file as an error quotes it: short, in quotes if it is text, free of control characters."""
-    text = repr(value)
+    text = repr(value[:80] if isinstance(value, str) else value)
     return printable(text if len(text) <= 80 else text[:77] + "...")
 
 

@@ -62,6 +62,7 @@ class Section:
     where: str
     findings: Findings
     refused: set[str] = attrs.field(factory=set)
+    _places: dict[str, dict[str, Mark]] = attrs.field(factory=dict, init=False)
 
     def take(self, field: str, read: Callable[[Node], T], default: T) -> T:
         """The field's value as `read` gives it; `default` if it is absent or, with a finding, unusable."""
@@ -94,10 +95,16 @@ class Section:
         return self._joined(self._name(field)) if self.gives(field) else self.where
 
     def place(self, field: str, item: str | None = None) -> Mark:
+        """Where a field stands, or one of its items as it reads; the table where it lacks the field."""
         node = self.node(field)
         if node is None:
             return self.table.at
-        return next((part.at for part in items_of(node) if _reads(part, item)), node.at)
+        if item is None:
+            return node.at
+        if field not in self._places:
+            scalars = [part for part in items_of(node) if isinstance(part, Scalar)]
+            self._places[field] = {str(part.value): part.at for part in reversed(scalars)}  # the first of equals
+        return self._places[field].get(item, node.at)
 
     def check_keys(self, allowed: Collection[str]) -> None:
         """A finding for each key that isn't allowed, and for a field that is given by both of its names."""
@@ -106,6 +113,8 @@ class Section:
             if key not in allowed:
                 known = ELSEWHERE.get(key.lower())
                 hint = f"; did you mean {known!r}?" if known in allowed else spelling.hint(key)
+                if self.where and isinstance(node, Table):
+                    hint = "; if the dot before it belongs to an id, the id needs quotes"
                 self.findings.add(node.at, self._joined(key), f"there is no such key{hint}")
         for field, alias in ALIASES.items():
             if field in self.table.entries and alias in self.table.entries:
@@ -176,7 +185,3 @@ class Section:
 def is_null(node: Node) -> bool:
     """Whether it is YAML's null, such as a key with nothing behind it."""
     return isinstance(node, Scalar) and node.value is None
-
-
-def _reads(node: Node, item: str | None) -> bool:
-    return item is not None and isinstance(node, Scalar) and str(node.value) == item

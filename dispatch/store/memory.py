@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import threading
 import time
 from collections.abc import Callable
@@ -101,12 +102,12 @@ class MemoryStore:
         codec.check_name(graph)
         if self._mine is not None and self._mine.graph != graph:
             raise serves_another(self._mine.graph)
-        return claim_in_turn(lambda: self._try_claim(graph, take_over), self._sleep).claim
+        return claim_in_turn(functools.partial(self._try_claim, graph, take_over), self._sleep).claim
 
-    def _try_claim(self, graph: str, take_over: bool) -> Held | Wait:
+    def _try_claim(self, graph: str, take_over: bool, outlasted: Held | None) -> Held | Wait:
         with self._database.lock:
             now, stored = self._clock(), self._database.graphs.setdefault(graph, _Graph())
-            wait = None if take_over else hindrance(stored.held, now, self._presence)
+            wait = None if take_over else hindrance(stored.held, now, self._presence, outlasted)
             if wait is not None:
                 return wait
             stored.held = self._mine = succession(graph, stored.held, this_process(), now)

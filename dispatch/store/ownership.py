@@ -46,12 +46,16 @@ class Wait:
     left_s: float
 
 
-def hindrance(held: Held | None, now: float, presence: Callable[[Owner], Presence]) -> Wait | None:
+def hindrance(
+    held: Held | None, now: float, presence: Callable[[Owner], Presence], outlasted: Held | None = None
+) -> Wait | None:
     """What keeps the graph from being claimed at `now`; None if nothing does.
 
-    Raises `OwnedElsewhereError` if its owner is known to live. `presence` is asked only where it matters.
+    Raises `OwnedElsewhereError` if its owner is known to live. `presence` is asked only where it matters. `outlasted`
+    is a claim that was watched for `CLAIM_S` without being renewed: it is over whatever its expiry says, which may
+    have been set by a clock that ran ahead.
     """
-    if held is None or held.expires_at <= now:
+    if held is None or held.expires_at <= now or held == outlasted:
         return None
     match presence(held.owner):
         case Presence.GONE:
@@ -74,18 +78,20 @@ def live_claim(held: Held | None, now: float, presence: Callable[[Owner], Presen
     return held.claim
 
 
-def claim_in_turn(attempt: Callable[[], Held | Wait], sleep: Callable[[float], None]) -> Held:
-    """Repeat `attempt` until it claims. A claim in the way that is renewed meanwhile has a living owner: refused.
+def claim_in_turn(attempt: Callable[[Held | None], Held | Wait], sleep: Callable[[float], None]) -> Held:
+    """Repeat `attempt(outlasted)` until it claims, for `CLAIM_S` at the most.
 
-    An owner renews every `RENEW_S`, so looking that often tells a living one long before its claim would run out.
+    A claim in the way that is renewed meanwhile has a living owner: refused. An owner renews every `RENEW_S`, so
+    looking that often tells a living one long before its claim would run out.
     """
-    outcome = attempt()
-    in_the_way = outcome
+    outcome, watched, waited_s = attempt(None), None, 0.0
     while isinstance(outcome, Wait):
-        if isinstance(in_the_way, Wait) and outcome.held != in_the_way.held:
+        if watched is not None and outcome.held != watched:
             raise _owned_elsewhere(outcome.held)
-        sleep(min(outcome.left_s, RENEW_S))
-        outcome = attempt()
+        watched, pause_s = outcome.held, min(outcome.left_s, RENEW_S, CLAIM_S - waited_s)
+        sleep(pause_s)
+        waited_s += pause_s
+        outcome = attempt(watched if waited_s >= CLAIM_S else None)
     return outcome
 
 

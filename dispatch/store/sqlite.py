@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import functools
 import os
 import sqlite3
 import time
@@ -74,7 +75,7 @@ class SqliteStore:
         codec.check_name(graph)
         if self._mine is not None and self._mine.graph != graph:
             raise serves_another(self._mine.graph)
-        return claim_in_turn(lambda: self._try_claim(graph, take_over), self._sleep).claim
+        return claim_in_turn(functools.partial(self._try_claim, graph, take_over), self._sleep).claim
 
     def load(self) -> Contents:
         with self._transaction("BEGIN") as connection:
@@ -122,14 +123,14 @@ class SqliteStore:
 
     # -- the claim ---------------------------------------------------------------------------------------------
 
-    def _try_claim(self, graph: str, take_over: bool) -> Held | Wait:
+    def _try_claim(self, graph: str, take_over: bool, outlasted: Held | None) -> Held | Wait:
         with self._transaction("BEGIN") as connection:  # refused at once, even while the owner is inside a long write
-            wait = self._hindrance(connection, graph, take_over)
+            wait = None if take_over else self._hindrance(connection, graph, outlasted)
         if wait is not None:
             return wait
         killpoint("sqlite.before-claim")
         with self._transaction() as connection:
-            wait = self._hindrance(connection, graph, take_over)
+            wait = None if take_over else self._hindrance(connection, graph, outlasted)
             if wait is not None:
                 return wait
             mine = self._take(connection, graph)
@@ -138,11 +139,9 @@ class SqliteStore:
         self._mine, self._file = mine, _identity(self.path)
         return mine
 
-    def _hindrance(self, connection: sqlite3.Connection, graph: str, take_over: bool) -> Wait | None:
-        if take_over:
-            return None
+    def _hindrance(self, connection: sqlite3.Connection, graph: str, outlasted: Held | None) -> Wait | None:
         held = _held(connection, graph, _find(connection, graph)[0])
-        return hindrance(held, self._now(connection), self._presence)
+        return hindrance(held, self._now(connection), self._presence, outlasted)
 
     def _take(self, connection: sqlite3.Connection, graph: str) -> Held:
         connection.execute(_SQL["add_graph"], {"name": graph})
