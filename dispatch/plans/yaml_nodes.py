@@ -28,9 +28,11 @@ from dispatch.plans.nodes import (
 )
 from dispatch.plans.problems import Mark, MisfitError, shown
 
-_Loader: Any = getattr(
-    yaml, "CSafeLoader", yaml.SafeLoader
-)  # libyaml's parser is 30 times as fast; not every build has it
+#: libyaml's parser is 30 times as fast as the one in Python, but not every build of PyYAML has it.
+FASTEST: type[Any] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+#: What YAML doesn't take as it is.
+_UNPRINTABLE = re.compile("[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 _INT = re.compile(r"[-+]?(?:0|[1-9][0-9]{0,300})")
 _FLOAT = re.compile(
@@ -44,23 +46,26 @@ _CONSTANTS: dict[str, ScalarValue] = {
 _TAGS = {f"tag:yaml.org,2002:{kind}" for kind in ("str", "map", "seq")} | {"!"}
 
 
-def read_yaml(text: str) -> Node:
-    """The document's root; null for an empty document. Raises `MisfitError` for text that is no YAML."""
+def read_yaml(text: str, parser: type[Any] = FASTEST) -> Node:
+    """The document's root; null for an empty document. Raises `MisfitError` for text that is no YAML.
+
+    `parser` is one of PyYAML's loaders, of which only the events are used.
+    """
     builder = _Builder(Lines(text))
-    for event in _events(text):
+    for event in _events(text, parser):
         builder.take(event)
     return builder.root or Scalar(None, Mark(1, 1))
 
 
-def _events(text: str) -> Iterator[yaml.Event]:
+def _events(text: str, parser: type[Any]) -> Iterator[yaml.Event]:
     lines = Lines(text)
+    if wrong := _UNPRINTABLE.search(text):  # before the parser, whose builds differ in how they count
+        problem = f"is no YAML: the character {shown(wrong.group())} has to be written as an escape"
+        raise MisfitError(problem, lines.mark(wrong.start()))
     try:
-        loader = _Loader(text)
-        while loader.check_event():
-            yield loader.get_event()
-    except yaml.reader.ReaderError as error:
-        problem = f"is no YAML: the character {shown(text[error.position])} has to be written as an escape"
-        raise MisfitError(problem, lines.mark(error.position)) from None
+        events = parser(text)
+        while events.check_event():
+            yield events.get_event()
     except yaml.MarkedYAMLError as error:
         place = error.problem_mark or error.context_mark
         assert place is not None, "a parser's error has a place"

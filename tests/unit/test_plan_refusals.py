@@ -118,7 +118,19 @@ TOML_REFUSALS = {
     ),
     "no attempts": (
         '[slices.a]\ncommand = "a"\nmax_attempts = 0',
-        "plan.toml:3: slices.a.max_attempts: must be at least 1, not 0",
+        "plan.toml:3: slices.a.max_attempts: must be from 1 to 1,000,000,000",
+    ),
+    "attempts beyond counting": (
+        f'[slices.a]\ncommand = "a"\nmax_attempts = 0x{"f" * 9000}',
+        "plan.toml:3: slices.a.max_attempts: must be from 1 to 1,000,000,000",
+    ),
+    "a number too long for an id": (
+        f'[slices.a]\ncommand = "a"\nneeds = 0x{"f" * 9000}',
+        "plan.toml:3: slices.a.needs: must be text, not a number; write it in quotes",
+    ),
+    "an id with a dot and without quotes": (
+        '[slices.v1.2]\n[slices.v1]\ncommand = "a"',
+        "plan.toml:1: slices.v1.2: there is no such key; if the dot before it belongs to an id, the id needs quotes",
     ),
     "attempts in words": (
         '[slices.a]\ncommand = "a"\nmax_attempts = "3"',
@@ -202,7 +214,7 @@ TOML_REFUSALS = {
         '[slices.a]\ncommand = "a"\nurgency = "asap"',
         "plan.toml:3: slices.a.urgency: must be one of low, normal, high, urgent, not 'asap'",
     ),
-    "cap of nothing": ('cap = 0\n[slices.a]\ncommand = "a"', "plan.toml:1: cap: must be at least 1, not 0"),
+    "cap of nothing": ('cap = 0\n[slices.a]\ncommand = "a"', "plan.toml:1: cap: must be from 1 to 1,000,000,000"),
     "name with a line end": (
         'name = "a\\nb"\n[slices.a]\ncommand = "a"',
         "plan.toml:1: name: must be 1 to 256 printable characters, not 'a\\nb'",
@@ -497,9 +509,12 @@ def test_toml_that_is_nested_beyond_reason(opening: str) -> None:
         assert line.endswith("tables and lists are nested more than 20 deep")
 
 
+@pytest.mark.timeout(20)
 def test_many_misspellings_cost_little() -> None:
     slices = "".join(f'[slices.s{i}]\ncommand = "x"\nneeds = "t{i}"\n' for i in range(3000))
     assert len(refused(slices, "toml").problems) == 3000
+    needs = ", ".join(f'"t{i}"' for i in range(30_000))
+    assert len(refused(f'[slices.a]\ncommand = "x"\nneeds = [{needs}]', "toml").problems) == 30_000
 
 
 # --- files ----------------------------------------------------------------------------------------------------------
