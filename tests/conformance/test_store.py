@@ -375,6 +375,20 @@ def test_an_unknown_owners_graph_is_taken_once_its_claim_ran_out(world: World, s
     assert max(world.slept) <= RENEW_S
 
 
+def test_a_claim_by_a_clock_that_ran_ahead_is_outlasted(world: World, store: Store, handle: Opener) -> None:
+    world.presence, world.now = Presence.UNKNOWN, START - 1e6
+    assert handle().claim("default").epoch == 2
+    assert sum(world.slept) == CLAIM_S
+
+
+def test_a_renewal_at_the_last_moment_counts(world: World, store: Store, handle: Opener) -> None:
+    world.presence, world.now = Presence.UNKNOWN, START - 1e6
+    world.while_asleep = lambda: store.renew() if sum(world.slept) >= CLAIM_S else None
+    with pytest.raises(OwnedElsewhereError):
+        handle().claim("default")
+    store.write(Changes(GraphRow("g")))
+
+
 def test_an_unknown_owner_that_renews_is_alive(world: World, store: Store, handle: Opener) -> None:
     world.presence, world.while_asleep = Presence.UNKNOWN, store.renew
     with pytest.raises(OwnedElsewhereError):

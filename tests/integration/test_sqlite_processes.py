@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import os
 import random
 import signal
 import sqlite3
@@ -18,7 +19,7 @@ from dispatch.store import Contents, SqliteStore
 from tests.integration import store_child
 from tests.integration.store_child import FATES, batch, child, last_whole_batch, never_waits
 
-KILLS = 30
+KILLS = int(os.environ.get("STORE_KILLS", "30"))  #: more for a campaign
 
 
 def integrity(path: Path) -> str:
