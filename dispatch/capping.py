@@ -69,7 +69,7 @@ class CapGauge:
         try:
             words = getattr(self._measures, "derivation", "") or self._derive()
             least = [reading for limit in self._limits if (reading := limit.cap(running)).cap is not None]
-        except Exception as error:  # as above
+        except Exception as error:  # noqa: BLE001 - as above
             return Cap(running, f"the host can't be measured: {error}")
         return Cap(places, "; ".join([words, *(reading.derivation for reading in least)]))
 

@@ -1,8 +1,8 @@
 """Who excludes whom, answered from what is held now and never by comparing all pairs.
 
 A node that excludes its contenders (it runs, is in review, or has room made for it) *claims* what it touches: its
-hotspots in a dictionary, its patterns in an index of the few patterns claimed at this moment, and a count at each of its
-declared contenders. Whether a waiting node is blocked is then a look at those, whatever the size of the graph.
+hotspots in a dictionary, its patterns in an index of the few patterns claimed at this moment, and a count at each of
+its declared contenders. Whether a waiting node is blocked is then a look at those, whatever the size of the graph.
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ class Contention:
 
 
 def evidence(node: SliceNode, other: SliceNode) -> Iterator[Reason]:
-    """Why the two contend, as reasons from `node`'s side: declared, by hotspot, by overlapping patterns with a witness."""
+    """Why the two contend, from `node`'s side: declared, by hotspot, by overlapping patterns with a witness."""
     name = other.slice.id
     if other in node.contends:
         yield Reason(ReasonCode.CONTENDS, f"contends with {name}, as declared", name)

@@ -105,4 +105,5 @@ class OwnershipLostError(DispatchError):
 
 
 class TimedOutError(DispatchError, TimeoutError):
-    """No answer came in time, though owner and store are well. The command may or may not have happened; sending it again is safe."""
+    """No answer came in time, though owner and store are well. The command may or may not have happened; sending it
+    again is safe."""

@@ -25,7 +25,7 @@ _NO_PATTERNS: tuple[Pattern, ...] = ()
 
 
 class SliceNode(Ranked):
-    """A slice in the graph. `depends_on`, `dependents` and `contends` are nodes; `unmet` counts what hasn't merged yet."""
+    """A slice in the graph. `depends_on`, `dependents`, `contends` are nodes; `unmet` counts what hasn't merged yet."""
 
     __slots__ = (
         "attempt",

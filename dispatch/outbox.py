@@ -144,7 +144,7 @@ class Outbox:
     async def _answer(self, call: Call) -> None:
         try:
             call.reply.answer(await call.function())
-        except Exception as error:  # a worker's door: whatever it was, its caller is told
+        except Exception as error:  # noqa: BLE001 - a worker's door: whatever it was, its caller is told
             call.reply.refuse(error)
         finally:
             self._finished()
@@ -171,7 +171,7 @@ class Outbox:
                     await self._ask_to_stop(session)
                 case Send(session, message):
                     turn = await self._host.send(session, message)
-        except Exception as error:  # a worker's door: the owner is told, and decides
+        except Exception as error:  # noqa: BLE001 - a worker's door: the owner is told, and decides
             problem = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
             self._report(errand.effect, problem)
         finally:
@@ -184,7 +184,7 @@ class Outbox:
         for attempt in range(1, _STOP_TRIES):
             try:
                 await self._host.cancel(session)
-            except Exception as error:  # a worker's door: the last try's error goes to the owner
+            except Exception as error:  # noqa: BLE001 - a worker's door: the last try's error goes to the owner
                 logger.warning("asking %s to stop failed, trying again: %r", session, error)
                 await anyio.sleep(_FIRST_PAUSE_S * 4**attempt)
             else:

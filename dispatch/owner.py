@@ -1,7 +1,7 @@
 """The graph-owner actor: one inbox, one order. The only place here that knows Pykka.
 
-Messages are `(item, reply)` pairs, told, never asked. Commands and questions are applied as they come; rows, replies and
-effects pile up while the inbox has more. When it runs dry, or the batch is full, one transaction writes the rows, then
+Messages are `(item, reply)` pairs, told, never asked. Commands and questions are applied as they come; rows, replies
+and effects pile up while the inbox has more. When it runs dry, or the batch is full, one transaction writes the rows, then
 the replies go out and the effects start: a lone command costs one commit, a burst shares one, and nothing is
 acknowledged or acted on before it is durable.
 
@@ -61,7 +61,7 @@ class Stop:
 
 
 class Health:
-    """How the owner is, readable from any thread: a problem of the store, what it died of, how often the graph changed."""
+    """How the owner is, readable from any thread: its store's problem, what it died of, how often the graph changed."""
 
     def __init__(self) -> None:
         self.store_problem = ""
@@ -78,7 +78,7 @@ class Health:
                 self._changed.notify_all()
 
     def wait(self, since: int, timeout: float) -> int:
-        """The number of changes as soon as it is beyond `since`, or the owner has ended; else after `timeout` seconds."""
+        """The number of changes once it is beyond `since`, or the owner has ended; else after `timeout` seconds."""
         with self._changed:
             self._watchers += 1
             self._changed.wait_for(lambda: self.changes > since or self.failure is not None, timeout)
@@ -131,7 +131,7 @@ class GraphOwner(pykka.ThreadingActor):
             self._flush()
 
     def _take(self, item: Any, reply: Reply | None) -> None:
-        """Apply a command or answer a question; the answer waits for the batch, a refusal too (it tells of the graph)."""
+        """Apply a command or answer a question; the answer waits for the batch, as does a refusal: it tells of it."""
         question = _QUESTIONS.get(type(item))
         value: Any = None
         refusal: DispatchError | None = None

@@ -44,7 +44,7 @@ class BlockingReply:
 
 
 class AwaitableReply:
-    """For a task under asyncio or trio. A task that was cancelled meanwhile, or whose loop has ended, misses nothing."""
+    """For a task under asyncio or trio. One that was cancelled meanwhile, or whose loop has ended, misses nothing."""
 
     __slots__ = ("_call_soon", "_done", "_error", "_value")
 

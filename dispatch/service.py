@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import secrets
 import threading
 import time
@@ -15,13 +16,13 @@ from dispatch.aio import AwaitableCalls
 from dispatch.calls import DEFAULT_TIMEOUT_S, Line
 from dispatch.capping import CapGauge, Measures
 from dispatch.commands import Proof
-from dispatch.errors import DispatchError, NotRunningError, StoreError
+from dispatch.errors import DispatchError, NotRunningError
 from dispatch.intent import Intent
 from dispatch.machine import Machine, Unproven
 from dispatch.outbox import Call, Outbox
 from dispatch.owner import TICK_S, GraphOwner, Settle, Stop, Tick
 from dispatch.reply import BlockingReply
-from dispatch.slice import Slice
+from dispatch.slice import OCCUPYING, Slice
 from dispatch.store import Store, open_store
 from dispatch.store.port import Contents
 from dispatch.views import Explanation, Merge, RouteResult, SliceView, Snapshot
@@ -50,8 +51,8 @@ class DispatchService:
     """One graph, its owner, and the sessions it is scheduled onto.
 
     `sessions` runs them. `store`: a URL (`sqlite:///path`, `memory:`) or a `Store`; without one the graph lives in
-    memory. `graph` names it in the store. `measures` has `cores` and `load`; without it the host is measured, and memory
-    and disk are limits too; `limits` names further ones. `weights` default to `LearnedWeights`. `clock` returns Unix
+    memory. `graph` names it in the store. `measures` has `cores` and `load`; without it the host is measured, and
+    memory and disk are limits too; `limits` names further ones. `weights` default to `LearnedWeights`. `clock` returns Unix
     seconds. `take_over` fences another process that owns the graph. `checks` let `route` see that nothing is to do.
 
     Calls block until what they ask for is durable, at most `timeout` seconds; `aio` has an awaitable twin of each. All
@@ -115,10 +116,8 @@ class DispatchService:
         self._stopping.set()
         if not self._line.is_open:
             return
-        try:
+        with contextlib.suppress(DispatchError):  # it had ended by itself; why, every other call says
             self._line.ask(Stop(), timeout=_STOP_S)
-        except DispatchError:
-            pass  # it had ended by itself; why, every other call says
         self._line.close()
         self._outbox.stop(_STOP_S)
         if self._store is not None:

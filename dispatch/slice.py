@@ -52,6 +52,7 @@ class TouchSet:
 
 
 NOTHING = TouchSet()
+NO_RECIPE = Recipe()
 
 
 @attrs.frozen
@@ -65,7 +66,7 @@ class Slice:
 
     id: str
     title: str = ""
-    recipe: Recipe = Recipe()
+    recipe: Recipe = NO_RECIPE
     depends_on: tuple[str, ...] = ()
     required_by: tuple[str, ...] = ()
     contends: tuple[str, ...] = ()

@@ -72,7 +72,7 @@ class RouteDecision(enum.Enum):
 
 @attrs.frozen
 class RouteResult:
-    """Where a message went. `reference` names the proof of an `ALREADY_DONE`; `turn_id` the turn that takes a `STEER`."""
+    """Where a message went. `reference` names the proof of `ALREADY_DONE`; `turn_id` the turn that takes a `STEER`."""
 
     decision: RouteDecision
     slice_id: str = ""
@@ -99,8 +99,8 @@ class ReasonCode(enum.Enum):
 
 @attrs.frozen
 class Reason:
-    """One reason, with its evidence. `text` says it in words; `slice_id` is the other slice; `pattern` and `witness` the
-    overlap (the other's pattern or hotspot, and a path that both match)."""
+    """One reason, with its evidence. `text` says it in words; `slice_id` is the other slice; `pattern` and `witness`
+    the overlap (the other's pattern or hotspot, and a path that both match)."""
 
     code: ReasonCode
     text: str
