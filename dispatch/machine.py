@@ -3,8 +3,8 @@
 Theory of operation. `handle(command, now, cap)` either refuses, by raising a `DispatchError` with nothing changed, or
 changes the graph and returns the reply. What the shell has to do about it piles up here until it is taken: the rows
 that changed (`changes`, kept until `written` says that they are durable) and the effects (`take_effects`: sessions to
-launch, to ask to stop, to send a message into). The shell writes the rows first and performs the effects after. Time, the cap
-and identities come in as values; nothing here blocks, reads a clock or knows a thread.
+launch, to ask to stop, to send a message into). The shell writes the rows first and performs the effects after. Time,
+the cap and identities come in as values; nothing here blocks, reads a clock or knows a thread.
 
 A command is checked in full before the first change. Every command and report is followed by one *pass*, which starts
 what may start (`listsched.pick`) and makes room for what is urgent (`preemption.py`). While the graph is paused, or the
@@ -153,7 +153,7 @@ class Machine:
         return effects
 
     def restore(self, contents: Contents, alive: Iterable[str], now: float) -> None:
-        """Take in a stored graph. What held a session that is not in `alive` (assignment ids) goes back to the queue."""
+        """Take in a stored graph. What held a session not in `alive` (assignment ids) goes back to the queue."""
         self.now = now
         if contents.graph is not None:
             self.graph_id, self.paused = contents.graph.graph_id, contents.graph.paused

@@ -1,8 +1,8 @@
 """The graph-owner actor: one inbox, one order. The only place here that knows Pykka.
 
 Messages are `(item, reply)` pairs, told, never asked. Commands and questions are applied as they come; rows, replies
-and effects pile up while the inbox has more. When it runs dry, or the batch is full, one transaction writes the rows, then
-the replies go out and the effects start: a lone command costs one commit, a burst shares one, and nothing is
+and effects pile up while the inbox has more. When it runs dry, or the batch is full, one transaction writes the rows,
+then the replies go out and the effects start: a lone command costs one commit, a burst shares one, and nothing is
 acknowledged or acted on before it is durable.
 
 While the store is out of reach the batch stays, launching stops, reports and commands are taken in up to a bound, reads

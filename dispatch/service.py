@@ -52,8 +52,8 @@ class DispatchService:
 
     `sessions` runs them. `store`: a URL (`sqlite:///path`, `memory:`) or a `Store`; without one the graph lives in
     memory. `graph` names it in the store. `measures` has `cores` and `load`; without it the host is measured, and
-    memory and disk are limits too; `limits` names further ones. `weights` default to `LearnedWeights`. `clock` returns Unix
-    seconds. `take_over` fences another process that owns the graph. `checks` let `route` see that nothing is to do.
+    memory and disk are limits too; `limits` names further ones. `weights` default to `LearnedWeights`. `clock` returns
+    Unix seconds. `take_over` fences another process that owns the graph. `checks` let `route` see that nothing is to do.
 
     Calls block until what they ask for is durable, at most `timeout` seconds; `aio` has an awaitable twin of each. All
     of them may raise `NotRunningError` and `StoreUnavailableError`. A call may be made from any thread but the
@@ -145,9 +145,7 @@ class DispatchService:
         """Which of the stored sessions still run, as their host says."""
         if not isinstance(self._sessions, AdoptingHost):
             return ()
-        held = [
-            f"{row.slice.id}@{row.attempt}" for row in contents.slices if row.state.value in ("running", "preempted")
-        ]
+        held = [f"{row.slice.id}@{row.attempt}" for row in contents.slices if row.state in OCCUPYING]
         host, reply = self._sessions, BlockingReply()
         self._outbox.post([Call(lambda: host.adopt(held), reply)])
         return tuple(reply.wait(DEFAULT_TIMEOUT_S)) if held else ()
