@@ -173,7 +173,8 @@ def test_matching_agrees_with_the_other_matcher(world: str) -> None:
 def test_an_index_agrees_with_asking_everyone(world: str) -> None:
     chance = random.Random(3)
     patterns = [side.pattern for side in readable(WORLDS[world], 150, chance)]
-    index, present = PatternIndex(), set()
+    index = PatternIndex()
+    present: set[Pattern] = set()
     for _ in range(600):
         pattern = chance.choice(patterns)
         change: Callable[[Pattern], None] = chance.choice((index.add, index.add, index.discard))
@@ -191,6 +192,7 @@ def test_an_index_agrees_with_asking_everyone(world: str) -> None:
 
 
 TYPED = st.text(alphabet="aab/**?[]!^-\\.e\u0301\u00e9\u0323\uac00\u11a8\u212b\n", max_size=24)
+STEADY = settings(derandomize=True, deadline=None)  # the same texts each time, however busy the machine is
 ANY_TEXT = st.one_of(TYPED, st.text(max_size=12))
 
 
@@ -201,18 +203,19 @@ def parsed(text: str) -> Pattern | None:
         return None
 
 
+@settings(STEADY)
 @given(ANY_TEXT)
 def test_any_text_is_refused_or_reads_as_its_own_normal_form(text: str) -> None:
     pattern = parsed(text)
     if pattern is not None:
         assert Pattern.parse(pattern.text).text == pattern.text
         for form in ("NFC", "NFD"):
-            assert parsed(unicodedata.normalize(form, text)) == pattern  # type: ignore[arg-type]
+            assert parsed(unicodedata.normalize(form, text)) == pattern
         assert parsed(f"./{text}/") == pattern
         assert parsed(f".//{text}") == pattern
 
 
-@settings(max_examples=400)
+@settings(STEADY, max_examples=400)
 @given(ANY_TEXT, ANY_TEXT)
 def test_overlap_is_symmetric_and_proves_itself(one: str, other: str) -> None:
     patterns = parsed(one), parsed(other)
@@ -229,6 +232,7 @@ def test_overlap_is_symmetric_and_proves_itself(one: str, other: str) -> None:
     assert PatternIndex([b]).first_overlapping(a) == (None if witness is None else b)
 
 
+@settings(STEADY)
 @given(ANY_TEXT.filter(lambda text: all(map(real, text.split("/")))))
 def test_a_path_escaped_is_a_pattern_for_that_path(path: str) -> None:
     if "\0" in path or re.search("[\ud800-\udfff]", path):

@@ -6,6 +6,7 @@ import sys
 import unicodedata
 from collections.abc import Callable
 from types import FrameType
+from typing import Any
 
 import pytest
 
@@ -391,7 +392,7 @@ def lines_of(action: Callable[[], object]) -> int:
     """How many lines of the code under test `action` runs: a cost that no busy machine changes."""
     lines = 0
 
-    def count(frame: FrameType, event: str, _argument: object) -> Callable[..., object] | None:
+    def count(frame: FrameType, event: str, _argument: object) -> Any:
         nonlocal lines
         if not frame.f_code.co_filename.endswith(("touch.py", "segment.py")):
             return None
