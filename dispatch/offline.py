@@ -35,7 +35,7 @@ class NoGraphError(DispatchError):
 class StoredGraph:
     """A graph as it was when it was read. `claim` is its owner's, None when no process runs it.
 
-    Without an owner no session lives, so that slices that were running are queued, as they will be when it is run again.
+    Without an owner no session lives: slices that were running are queued, as they will be when it is run again.
     """
 
     name: str

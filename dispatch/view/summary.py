@@ -142,11 +142,15 @@ def summary_lines(summary: Summary, width: int, chart_width: int, glyphs: Glyphs
     """The summary as people read it: lines of at most `width` cells, its chart of at most `chart_width`."""
     merged = sum(ending.outcome == MERGED for ending in summary.endings)
     style = "bold green" if summary.complete else "bold yellow"
-    yield line((f"{merged:,} of {count(len(summary.endings), 'slice')} merged", style), f" {_figures(summary)}", cells=width)
+    yield line(
+        (f"{merged:,} of {count(len(summary.endings), 'slice')} merged", style), f" {_figures(summary)}", cells=width
+    )
     yield line((clean(summary.cap.derivation), "dim"), cells=width)
     yield from _endings(summary.endings, width)
     if summary.others:
-        yield line((f"  and {count(summary.others, 'slice')} of the graph that the plan doesn't name", "dim"), cells=width)
+        yield line(
+            (f"  and {count(summary.others, 'slice')} of the graph that the plan doesn't name", "dim"), cells=width
+        )
     yield from _chart(summary, chart_width, glyphs)
     yield from _advice(summary, width)
 
@@ -160,14 +164,14 @@ def _endings(endings: Sequence[Ending], width: int) -> Iterator[Text]:
     """Those that did not merge first of all, since they are what is to be looked at."""
     ordered = sorted(endings, key=lambda ending: (ending.outcome == MERGED, _ORDER.index(ending.outcome)))
     ids = min(28, width // 3, max((len(ending.id) for ending in ordered[:ROWS]), default=0))
+    tries = max((len(_tries(ending)) for ending in ordered[:ROWS]), default=0)
     for ending in ordered[:ROWS]:
-        tries = f"{count(ending.attempts, 'attempt')} " if ending.attempts > 1 else ""
-        ran = f"{elapsed(ending.ran_s)} " if ending.ran_s else ""
+        ran = elapsed(ending.ran_s) if ending.ran_s else ""
         yield line(
             "  ",
             (f"{ending.outcome:<9} ", _STYLES.get(ending.outcome, "")),
             (fit(clean(ending.id), ids), "cyan"),
-            f" {ran:>6}{tries}",
+            f" {ran:>6} {_tries(ending):<{tries}} ",
             (clean(ending.reason), ""),
             cells=width,
         )
@@ -177,12 +181,16 @@ def _endings(endings: Sequence[Ending], width: int) -> Iterator[Text]:
         yield line((f"  and {len(ordered) - ROWS:,} more", "dim"), cells=width)
 
 
+def _tries(ending: Ending) -> str:
+    return f"{ending.attempts} attempts" if ending.attempts > 1 else ""
+
+
 def _chart(summary: Summary, width: int, glyphs: Glyphs) -> Iterator[Text]:
     drawn = bars(summary)
     lines = gantt(drawn, width, glyphs=glyphs, most=ROWS) if any(bar.ran or bar.lost for bar in drawn) else []
     if not lines:
         return
-    yield Text(end="")
+    yield Text()
     yield from lines
     yield line((legend(drawn, glyphs), "dim"), cells=width)
     if summary.prediction:

@@ -1,0 +1,75 @@
+"""The command line: `slice-dispatch`, or `python -m dispatch`.
+
+A module a group of commands. What a command needs beyond its own words it imports when it is called, so that `--help`
+is there at once.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import Annotated
+
+import typer
+
+from dispatch.cli.ending import ended
+from dispatch.cli.operate import cancel, hold, release, retry
+from dispatch.cli.plan import plan, schema
+from dispatch.cli.read import explain, list_slices, log
+from dispatch.cli.run import run
+
+__all__ = ["main"]
+
+app = typer.Typer(
+    name="slice-dispatch",
+    help="Run many coding agents at once: a plan of slices, scheduled onto sessions, merged into main.",
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        print_version()
+        raise typer.Exit
+
+
+def print_version() -> None:
+    """Print the version."""
+    from importlib.metadata import version
+
+    sys.stdout.write(f"slice-dispatch {version('slice-dispatch')}\n")
+
+
+@app.callback(invoke_without_command=True)
+def no_command(
+    context: typer.Context,
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version.", callback=_version, is_eager=True)
+    ] = False,
+) -> None:
+    """Run many coding agents at once: a plan of slices, scheduled onto sessions, merged into main."""
+    if context.invoked_subcommand is None:
+        sys.stdout.write(context.get_help() + "\n")
+
+
+app.command()(run)
+app.command()(plan)
+app.command("list")(list_slices)
+app.command()(explain)
+app.command()(log)
+app.command()(cancel)
+app.command()(retry)
+app.command()(hold)
+app.command()(release)
+app.command()(schema)
+app.command("version")(print_version)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the command that `arguments` (by default the program's own) name, and exit with its status."""
+    for stream in (sys.stdout, sys.stderr):
+        stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]  # a locale without Unicode can't fail it
+    sys.exit(ended(lambda: app(args=arguments, standalone_mode=False)))

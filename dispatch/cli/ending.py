@@ -1,0 +1,110 @@
+"""How a command ends: its exit status, and one line on stderr for whatever went wrong.
+
+Statuses: 0 done; 1 a run whose plan has not merged as a whole; 2 a mistake in what was asked for, or something in its
+way (plan, repository, store); 70 a defect of this program, whose traceback goes to a file; 128 + n ended by signal n.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import datetime as dt
+import os
+import shlex
+import sys
+import traceback
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import typer
+
+DONE, INCOMPLETE, REFUSED, DEFECT = 0, 1, 2, 70
+SIGNALED = 128
+INTERRUPTED, PIPE_BROKEN = SIGNALED + 2, SIGNALED + 13
+
+# What a misused command line raises. Typer shows one of its leaves, but neither it nor where it lives.
+UsageError: type[Exception] = typer.BadParameter.__bases__[0]
+
+
+class RefusedError(Exception):
+    """What the command line itself refuses. The message is one line that says the way out."""
+
+
+class Interrupted(KeyboardInterrupt):
+    """A signal ended the command before there was anything to bring to an end."""
+
+    def __init__(self, signal_number: int) -> None:
+        super().__init__(signal_number)
+        self.signal_number = signal_number
+
+
+def ended(command: Callable[[], int | None]) -> int:
+    """Run a command and tell its exit status; whatever it raises has become a line on stderr."""
+    try:
+        status = command() or DONE
+        sys.stdout.flush()
+    except Interrupted as interrupted:
+        return SIGNALED + interrupted.signal_number
+    except (KeyboardInterrupt, typer.Abort):
+        return INTERRUPTED
+    except BrokenPipeError:
+        _let_go_of_stdout()
+        return PIPE_BROKEN
+    except Exception as error:  # noqa: BLE001 - the program's outermost door
+        status, line = _meaning(error)
+        complain(line)
+    return status
+
+
+def complain(line: str) -> None:
+    """One line on stderr, if there is anybody to read it."""
+    from harness.text import sanitize
+
+    with contextlib.suppress(OSError):
+        sys.stderr.write(f"error: {sanitize(line, 2000)}\n")
+        sys.stderr.flush()
+
+
+def _meaning(error: Exception) -> tuple[int, str]:
+    """The status an error ends the program with, and what to say."""
+    from dispatch.errors import DispatchError
+    from harness.local.errors import LocalHostError
+
+    if isinstance(error, UsageError):
+        return REFUSED, _usage(error)
+    if isinstance(error, DispatchError | LocalHostError | RefusedError):
+        return REFUSED, str(error)
+    return DEFECT, f"{type(error).__name__}: {error}; {_kept(error)}"
+
+
+def _usage(error: Exception) -> str:
+    """What is wrong with the command line, and which help says how it is right."""
+    message: str = getattr(error, "format_message", lambda: str(error))()
+    context = getattr(error, "ctx", None)
+    command = context.command_path if context else "slice-dispatch"
+    return f"{message.rstrip('.')}; see: {command} --help"
+
+
+def _kept(error: Exception) -> str:
+    """Write the traceback to a file; says where it is."""
+    import platformdirs
+
+    folder = Path(platformdirs.user_state_path("slice-dispatch")) / "crashes"
+    path = folder / f"{dt.datetime.now(dt.UTC):%Y%m%dT%H%M%SZ}-{os.getpid()}.txt"
+    text = "".join(traceback.format_exception(error))
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        path.write_text(f"{_command_line(sys.argv)}\n\n{text}", encoding="utf-8", errors="replace")
+    except OSError as problem:
+        return f"its traceback can't be kept ({problem})"
+    return f"this is a defect; its traceback is in {path}"
+
+
+def _command_line(arguments: Sequence[str]) -> str:
+    return shlex.join(arguments)
+
+
+def _let_go_of_stdout() -> None:
+    """Nobody reads it any more: what is still buffered must not fail once more when the interpreter ends."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, sys.stdout.fileno())
+    os.close(nowhere)

@@ -1,0 +1,79 @@
+"""`cancel`, `retry`, `hold` and `release`: the operator's commands, on a stored graph that no process runs."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from dispatch.cli.options import GraphName, Reason, SliceId, StoreUrl
+
+if TYPE_CHECKING:
+    from dispatch.service import DispatchService
+    from harness import Assignment
+
+
+class NoSessions:
+    """A host that opens no session: the service behind it keeps the graph, and starts nothing."""
+
+    async def submit(self, assignment: Assignment) -> None:
+        raise RuntimeError(f"{assignment.assignment_id} was launched by a command that launches nothing")
+
+    async def send(self, assignment_id: str, message: str) -> str:
+        raise RuntimeError(f"{assignment_id} has no session here")
+
+    async def cancel(self, assignment_id: str) -> None:
+        """There is none."""
+
+
+def cancel(slice_id: SliceId, store: StoreUrl = "", graph: GraphName = "") -> None:
+    """Cancel a slice for good; what depends on it will not start."""
+    with _owned(slice_id, store, graph) as service:
+        service.cancel(slice_id)
+
+
+def retry(slice_id: SliceId, store: StoreUrl = "", graph: GraphName = "") -> None:
+    """Queue a slice again that has failed or is in review; `run` then starts it."""
+    with _owned(slice_id, store, graph) as service:
+        service.retry(slice_id)
+
+
+def hold(slice_id: SliceId, reason: Reason = "", store: StoreUrl = "", graph: GraphName = "") -> None:
+    """Keep a slice from starting until it is released."""
+    with _owned(slice_id, store, graph) as service:
+        service.hold(slice_id, reason)
+
+
+def release(slice_id: SliceId, reason: Reason = "", store: StoreUrl = "", graph: GraphName = "") -> None:
+    """Hold a slice no more."""
+    with _owned(slice_id, store, graph) as service:
+        service.release(slice_id, reason)
+
+
+@contextlib.contextmanager
+def _owned(slice_id: str, url: str, name: str) -> Iterator[DispatchService]:
+    """A service for the graph that is meant, which starts nothing; afterwards the slice's state is said."""
+    import sys
+
+    from dispatch.capping import FixedCap
+    from dispatch.cli.ending import RefusedError
+    from dispatch.cli.interrupts import Gate
+    from dispatch.cli.places import existing_store, known_slice, only_graph
+    from dispatch.errors import OwnedElsewhereError
+    from dispatch.offline import StoredGraph
+    from dispatch.service import DispatchService
+
+    store = existing_store(url)
+    graph = name or only_graph(store)
+    known_slice(StoredGraph.read(store, graph), slice_id)
+    try:
+        service = DispatchService(NoSessions(), store, graph, measures=FixedCap(1), limits=[Gate()]).start()
+    except OwnedElsewhereError as owned:
+        raise RefusedError(
+            f"graph {graph!r} is run by {owned.owner} since {owned.since}; stop it there with ctrl-C, then try again"
+        ) from owned
+    with service:
+        yield service
+        view = service.get(slice_id)
+        held = f", held: {view.hold}" if view.hold else ""
+        sys.stdout.write(f"{view.id} is {view.state.value.replace('_', ' ')}{held}\n")

@@ -1,0 +1,40 @@
+"""The options that several commands share."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+PlanPath = Annotated[
+    Path, typer.Argument(metavar="PLAN", help="A plan file: .toml, .yaml or .yml.", show_default=False)
+]
+SliceId = Annotated[str, typer.Argument(metavar="ID", help="A slice's id.", show_default=False)]
+StoreUrl = Annotated[
+    str,
+    typer.Option(
+        "--store",
+        metavar="URL",
+        envvar="DISPATCH_STORE",
+        help="Where graphs are kept: sqlite:///path. By default a file in the user's state directory.",
+        show_default=False,
+    ),
+]
+GraphName = Annotated[
+    str,
+    typer.Option(
+        "--graph",
+        metavar="NAME",
+        help="Which graph. By default the store's only one, or that of the repository you are in.",
+        show_default=False,
+    ),
+]
+Repository = Annotated[Path, typer.Option("--repo", metavar="DIR", help="A folder in the git repository.")]
+CapOption = Annotated[
+    int | None,
+    typer.Option("--cap", metavar="N", min=1, help="How many slices may run at once, instead of what the host allows."),
+]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+Plain = Annotated[bool, typer.Option("--plain", help="Plain lines: no live view, no styles.")]
+Reason = Annotated[str, typer.Option("--reason", metavar="TEXT", help="Why, in words.", show_default=False)]

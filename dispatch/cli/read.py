@@ -1,0 +1,111 @@
+"""`list`, `explain` and `log`: a stored graph as it stands, whether a process runs it or not."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from dispatch.cli.options import GraphName, Json, Repository, SliceId, StoreUrl
+
+if TYPE_CHECKING:
+    from dispatch.offline import StoredGraph
+    from dispatch.store import AttemptRow
+
+PIECE = 1 << 16  #: bytes that are copied at once
+
+
+def list_slices(store: StoreUrl = "", graph: GraphName = "", json: Json = False) -> None:
+    """List the slices of a stored graph, with the state of each."""
+    from dispatch.cli.output import output, print_document
+    from dispatch.cli.places import stored_graph
+    from dispatch.view.stored import graph_document, graph_lines
+
+    found = stored_graph(store, graph)
+    if json:
+        print_document(graph_document(found))
+    else:
+        out = output()
+        out.write(graph_lines(found, out.width))
+
+
+def explain(slice_id: SliceId, store: StoreUrl = "", graph: GraphName = "", json: Json = False) -> None:
+    """Say why a slice doesn't run now, and all that is known of it."""
+    from dispatch.cli.output import output, print_document
+    from dispatch.cli.places import known_slice, stored_graph
+    from dispatch.view.stored import explanation_document, explanation_lines
+
+    found = stored_graph(store, graph)
+    known_slice(found, slice_id)
+    if json:
+        print_document(explanation_document(found, slice_id))
+    else:
+        out = output()
+        out.write(explanation_lines(found, slice_id, out.width))
+
+
+def log(
+    slice_id: SliceId,
+    attempt: Annotated[
+        int | None,
+        typer.Option("--attempt", metavar="N", min=1, help="Which attempt; by default the last.", show_default=False),
+    ] = None,
+    repo: Repository = Path(),
+    store: StoreUrl = "",
+    graph: GraphName = "",
+    json: Json = False,
+) -> None:
+    """Print what an attempt at a slice has written. With --json: where that is, and how the attempt ended."""
+    from dispatch.cli.output import print_document
+    from dispatch.cli.places import known_slice, log_path, stored_graph
+    from dispatch.view.stored import attempt_document
+
+    found = stored_graph(store, graph)
+    known_slice(found, slice_id)
+    row = _attempt(found, slice_id, attempt)
+    path = log_path(repo.resolve(), slice_id, row.attempt)
+    if json:
+        print_document(attempt_document(row, path))
+    else:
+        _print_log(path)
+
+
+def _attempt(found: StoredGraph, slice_id: str, attempt: int | None) -> AttemptRow:
+    """The row of the attempt that is meant."""
+    from dispatch.cli.ending import RefusedError
+
+    rows = found.attempts(slice_id)
+    if not rows:
+        raise RefusedError(f"slice {slice_id!r} has not been started yet; `explain {slice_id}` says why")
+    for row in rows:
+        if row.attempt == (attempt or rows[-1].attempt):
+            return row
+    raise RefusedError(f"slice {slice_id!r} has had {len(rows)} attempts; none has the number {attempt}")
+
+
+def _print_log(path: Path) -> None:
+    """As it is into a file or a pipe; on a terminal with what would act on it taken out."""
+    from dispatch.cli.ending import RefusedError
+
+    try:
+        file = path.open("rb")
+    except FileNotFoundError:
+        raise RefusedError(f"there is no log at {path}; name the repository it was run in with --repo") from None
+    except OSError as error:
+        raise RefusedError(f"{path} can't be read: {error.strerror}") from None
+    with file:
+        if sys.stdout.isatty():
+            for line in file:
+                sys.stdout.write(_shown(line))
+        else:
+            while piece := file.read(PIECE):
+                sys.stdout.buffer.write(piece)
+
+
+def _shown(line: bytes) -> str:
+    from harness.text import TERMINAL_SEQUENCE, printable
+
+    text = line.decode("utf-8", "replace").rstrip("\r\n").replace("\t", "        ")
+    return printable(TERMINAL_SEQUENCE.sub("", text)) + "\n"

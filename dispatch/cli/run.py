@@ -1,0 +1,285 @@
+"""`run`: a plan, from its file to main."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import attrs
+import typer
+
+from dispatch.cli.ending import DONE, INCOMPLETE
+from dispatch.cli.options import CapOption, Json, Plain, PlanPath, Repository, StoreUrl
+
+if TYPE_CHECKING:
+    from dispatch.cli.admission import Admission
+    from dispatch.cli.interrupts import Gate, Interrupts
+    from dispatch.cli.output import Output
+    from dispatch.cli.watch import Outcome
+    from dispatch.plans import PlanFile
+    from dispatch.service import DispatchService
+    from dispatch.store import AttemptRow, Store
+    from dispatch.view.summary import Ending, Prediction, Summary
+    from dispatch.views import Cap, Snapshot
+    from dispatch.weights import Weights
+    from harness.local import LocalSessionHost
+
+CLOSING_S = 30.0  #: beyond the longest grace of a slice, for merges that are under way
+
+
+@attrs.frozen
+class Request:
+    """What was asked for on the command line."""
+
+    plan: Path
+    repository: Path
+    store: str
+    graph: str
+    cap: int | None
+    wait: bool
+    take_over: bool
+    plain: bool
+    json: bool
+
+
+@attrs.frozen
+class Start:
+    """What was known when the run began: the graph before anything started, and what slices were expected to take.
+
+    `expected` is in the unit of the weights; `began_at` in Unix seconds.
+    """
+
+    snapshot: Snapshot
+    expected: Mapping[str, float]
+    cap: Cap
+    began_at: float
+
+
+def run(
+    plan: PlanPath,
+    repo: Repository = Path(),
+    store: StoreUrl = "",
+    graph: Annotated[
+        str,
+        typer.Option(
+            "--graph",
+            metavar="NAME",
+            help="The graph's name; by default the plan's, with a digest of the repository's path.",
+            show_default=False,
+        ),
+    ] = "",
+    cap: CapOption = None,
+    wait: Annotated[bool, typer.Option("--wait", help="Stay for reviews and commands when nothing can start.")] = False,
+    take_over: Annotated[bool, typer.Option("--take-over", help="Take the graph over from its present owner.")] = False,
+    plain: Plain = False,
+    json: Json = False,
+) -> int:
+    """Run a plan: each slice in a worktree of its own, merged into main in the order of its dependencies.
+
+    Run it again to go on after an interruption. Exit status 0 only if all slices of the plan have merged.
+    """
+    return run_plan(Request(plan, repo.resolve(), store, graph, cap, wait, take_over, plain, json))
+
+
+def run_plan(request: Request) -> int:
+    """The exit status of a run."""
+    from dispatch.cli.interrupts import Gate, Interrupts
+    from dispatch.plans import read_plan
+
+    plan = read_plan(request.plan)
+    gate = Gate()
+    interrupts = Interrupts(gate)
+    with interrupts.heeded():
+        summary = _run(request, plan, gate, interrupts)
+        _print(request, summary, interrupts)
+    return DONE if summary.complete else interrupts.status or INCOMPLETE
+
+
+def _run(request: Request, plan: PlanFile, gate: Gate, interrupts: Interrupts) -> Summary:
+    from dispatch.cli.output import output
+    from dispatch.cli.places import graph_of, store_at
+    from dispatch.weights import LearnedWeights
+    from harness.local import LocalSessionHost
+
+    host = LocalSessionHost(request.repository, main=plan.main)
+    progress = output(sys.stderr if request.json else sys.stdout, plain=request.plain)
+    graph = request.graph or graph_of(plan.name, request.repository)
+    store = store_at(request.store)
+    weights = LearnedWeights()
+    patience_s = CLOSING_S + max((slice_.recipe.grace_s for slice_ in plan.slices), default=0.0)
+    with _closed(host, gate, patience_s), _service(request, plan, host, store, graph, gate, weights) as service:
+        start = _begin(plan, service, gate, weights, progress)
+        outcome = _watch(request, service, host, progress, interrupts, start, patience_s)
+        host.close(patience_s)  # before the claim is given up: no session outlives it
+    return _summary(plan, store, host, start, outcome, interrupts.name)
+
+
+@contextlib.contextmanager
+def _closed(host: LocalSessionHost, gate: Gate, patience_s: float) -> Iterator[None]:
+    """However it is left, no session goes on."""
+    try:
+        yield
+    finally:
+        gate.shut("the run has ended")
+        host.close(patience_s)
+
+
+def _service(
+    request: Request, plan: PlanFile, host: LocalSessionHost, store: Store, graph: str, gate: Gate, weights: Weights
+) -> DispatchService:
+    """A service that owns the graph, and starts nothing while the gate is shut."""
+    from dispatch.capping import FixedCap
+    from dispatch.service import DispatchService
+    from harness import default_limits
+
+    places = request.cap or plan.cap
+    service = DispatchService(
+        host,
+        store,
+        graph,
+        measures=FixedCap(places) if places else None,
+        limits=[gate] if places else [*default_limits(request.repository), gate],
+        weights=weights,
+        take_over=request.take_over,
+    )
+    return service.start()
+
+
+def _begin(plan: PlanFile, service: DispatchService, gate: Gate, weights: Weights, progress: Output) -> Start:
+    """Tell the service what of the plan is new; then let it start."""
+    from dispatch.cli.admission import admit
+
+    stored = service.snapshot()
+    admission = admit(plan, stored.slices, stored.intents)
+    if admission.slices:
+        service.enqueue_many(admission.slices)
+    for intent in admission.intents:
+        service.declare_intent(intent)
+    before = service.snapshot()
+    expected = {view.id: weights.base() + weights.learned(view.slice.recipe.kind) for view in before.slices}
+    began_at = time.time()
+    gate.open()
+    service.remeasure()
+    cap = service.snapshot().cap
+    _announce(plan, admission, before, cap, progress)
+    return Start(before, expected, cap, began_at)
+
+
+def _announce(plan: PlanFile, admission: Admission, before: Snapshot, cap: Cap, progress: Output) -> None:
+    from dispatch.view.text import clean, count, line, listed
+
+    new = f"{count(len(plan.slices), 'slice')}, {len(admission.slices):,} new"
+    lines = [f"graph {before.graph} in {before.store.url}: {new}", cap.derivation]
+    if admission.kept:
+        lines.append(f"finished already, and kept as they were stored: {listed(admission.kept, 5)}")
+    progress.write(line(clean(words), cells=progress.width) for words in lines)
+
+
+def _watch(
+    request: Request,
+    service: DispatchService,
+    host: LocalSessionHost,
+    progress: Output,
+    interrupts: Interrupts,
+    start: Start,
+    patience_s: float,
+) -> Outcome:
+    """The run itself, until it is over."""
+    from dispatch.cli.screen import screen_on
+    from dispatch.cli.watch import Notices, Watch
+
+    interrupts.defer()
+    notices = Notices()
+    root = logging.getLogger()
+    root.addHandler(notices)
+    screen = screen_on(progress)
+    try:
+        watch = Watch(service, host, screen, interrupts, notices, start.snapshot, start.began_at)
+        return watch.until_over(wait=request.wait, patience_s=patience_s)
+    finally:
+        screen.close()
+        root.removeHandler(notices)
+
+
+def _summary(
+    plan: PlanFile, store: Store, host: LocalSessionHost, start: Start, outcome: Outcome, interrupted: str
+) -> Summary:
+    from dispatch.view.summary import Summary, ending_of, peak_of
+
+    ended_at = outcome.snapshot.taken_at
+    attempts = store.peek(outcome.snapshot.graph)[0].attempts
+    of_slice: dict[str, list[AttemptRow]] = {}
+    for row in attempts:
+        of_slice.setdefault(row.slice_id, []).append(row)
+    views = {view.id: view for view in outcome.snapshot.slices}
+    endings = tuple(
+        ending_of(
+            views[slice_.id],
+            of_slice.get(slice_.id, ()),
+            outcome.standing,
+            start.began_at,
+            ended_at,
+            str(host.log_path(slice_.id, views[slice_.id].attempt)) if views[slice_.id].attempt else "",
+        )
+        for slice_ in plan.slices
+    )
+    sessions, peak = peak_of(attempts, start.began_at, ended_at)
+    return Summary(
+        graph=outcome.snapshot.graph,
+        store=store.url,
+        plan=str(plan.path),
+        endings=endings,
+        others=len(views) - len(endings),
+        wall_s=ended_at - start.began_at,
+        sessions=sessions,
+        peak=peak,
+        cap=start.cap,
+        began_at=start.began_at,
+        interrupted=interrupted,
+        prediction=_prediction(start, endings),
+    )
+
+
+def _prediction(start: Start, endings: Sequence[Ending]) -> Prediction | None:
+    """What the schedule looked like on paper when the run began; None if nothing merged by which to scale it."""
+    from dispatch.forecast import forecast
+    from dispatch.slice import SliceState
+    from dispatch.view.standing import standing
+    from dispatch.view.summary import MERGED, Prediction
+
+    blocked = standing(start.snapshot).blocked
+    views = [view for view in start.snapshot.slices if view.state is SliceState.QUEUED and view.id not in blocked]
+    awaited = {view.id for view in views}
+    merged = [end for end in endings if end.outcome == MERGED and end.id in awaited and end.ran_s]
+    if not merged:
+        return None
+    scale = sum(ending.ran_s for ending in merged) / sum(start.expected[ending.id] for ending in merged)
+    on_paper = forecast(
+        [view.slice for view in views],
+        max(1, start.cap.places),
+        expected={view.id: start.expected[view.id] * scale for view in views},
+        urgency={view.id: view.priority.urgency for view in views if view.priority.urgency},
+    )
+    schedule = on_paper.schedule
+    return Prediction(schedule.intervals, max(1, start.cap.places), schedule.makespan)
+
+
+def _print(request: Request, summary: Summary, interrupts: Interrupts) -> None:
+    """The summary; after a signal perhaps to a terminal that is gone."""
+    from dispatch.cli.output import output, print_document
+    from dispatch.view.summary import summary_document, summary_lines
+
+    out = output(plain=request.plain)
+    try:
+        if request.json:
+            print_document(summary_document(summary))
+        else:
+            out.write(summary_lines(summary, out.width, out.chart_width, out.glyphs))
+    except OSError:
+        if not interrupts.count:
+            raise

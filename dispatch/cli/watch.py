@@ -1,0 +1,208 @@
+"""The loop of a run: look at the graph when it has changed, show it, and end when nothing can happen any more.
+
+A look at a large graph takes its owner's time, and so does drawing. Both are measured, and come only so often that they
+take no more than a fiftieth of it, unless no session runs: then the owner has nothing better to do.
+"""
+
+from __future__ import annotations
+
+import collections
+import logging
+import signal
+import threading
+import time
+from collections.abc import Sequence
+from typing import Protocol
+
+import attrs
+
+from dispatch.cli.interrupts import Interrupts
+from dispatch.cli.screen import Screen
+from dispatch.offline import states
+from dispatch.service import DispatchService
+from dispatch.slice import FINISHED
+from dispatch.view.events import Event, events_between
+from dispatch.view.frame import Scene
+from dispatch.view.standing import Standing, standing
+from dispatch.views import Snapshot
+from harness.local import RunningSession
+
+SOONEST_S = 0.125  #: between two looks, and between two frames
+SHARE = 50  #: a look that took t seconds is followed by none for SHARE * t
+TICK_S = 1.0  #: how often the clock on the screen moves
+NAP_S = 0.25  #: how soon a signal is heeded
+RECENT = 200  #: events that are kept to be shown
+WAITS = 12  #: frontier slices whose reasons are asked for: each takes its owner a sort of the frontier
+STOPPING = "stopping at safepoints – press ctrl-C again to stop at once"
+HURRYING = "stopping at once"
+
+
+class Host(Protocol):
+    """What the loop needs of a session host."""
+
+    def running(self) -> Sequence[RunningSession]: ...
+
+    def close(self, timeout: float = ...) -> bool: ...
+
+
+@attrs.frozen
+class Outcome:
+    """How a run ended: the graph at the end, and where it stands."""
+
+    snapshot: Snapshot
+    standing: Standing
+
+
+class Watch:
+    """One run. `before` is the graph as it was before anything started, at `began_at` (Unix seconds)."""
+
+    def __init__(
+        self,
+        service: DispatchService,
+        host: Host,
+        screen: Screen,
+        interrupts: Interrupts,
+        notices: Notices,
+        before: Snapshot,
+        began_at: float,
+    ) -> None:
+        self._service, self._host, self._screen = service, host, screen
+        self._interrupts, self._notices = interrupts, notices
+        self._began_at = began_at
+        self._seen = -1
+        self._snapshot = before
+        self._counts = states(before.slices)
+        self._standing = Standing({}, (), over=False)
+        self._waits: dict[str, str] = {}
+        self._events: collections.deque[Event] = collections.deque(maxlen=RECENT)
+        self._news: list[Event] = []
+        self._next_look = self._next_frame = self._next_tick = 0.0
+        self._looked = 0.0
+        self._notice = ""
+        self._closing: threading.Thread | None = None
+
+    def until_over(self, *, wait: bool, patience_s: float) -> Outcome:
+        """Returns when the run is over, by itself or because it was interrupted and all sessions have ended.
+
+        With `wait` it is not over before all slices are finished. After a first signal sessions have `patience_s`
+        seconds to stop.
+
+        Raises what the service raises once it can't go on (`OwnershipLostError`, `NotRunningError`).
+        """
+        while True:
+            changes = self._service.wait_for_change(self._seen, min(NAP_S, self._until_tick()))
+            self._heed(patience_s)
+            if changes != self._seen:
+                self._look(changes)
+            self._draw()
+            if self._over(wait):
+                return self._outcome()
+            if changes != self._seen:  # not looked at yet: it would be reported at once, again and again
+                self._interrupts.rest(min(NAP_S, self._next_look - time.monotonic()))
+
+    # --- looking ---------------------------------------------------------------------------------------------------
+
+    def _look(self, changes: int) -> None:
+        """Take a snapshot, unless that would come too soon after the last one."""
+        began = time.monotonic()
+        if began < (self._next_look if self._host.running() else self._looked + SOONEST_S):
+            return
+        before, snapshot = self._snapshot, self._service.snapshot()
+        self._seen, self._snapshot = changes, snapshot
+        self._counts = states(snapshot.slices)
+        self._standing = Standing({}, (), over=False) if snapshot.running else standing(snapshot)
+        self._waits = {name: self._why(name) for name in snapshot.frontier[: min(WAITS, self._screen.rows)]}
+        self._add(events_between(before, snapshot))
+        self._looked = time.monotonic()
+        self._next_look = self._looked + max(SOONEST_S, SHARE * (self._looked - began))
+
+    def _why(self, slice_id: str) -> str:
+        reasons = self._service.explain(slice_id).reasons
+        return reasons[0].text if reasons else ""
+
+    def _add(self, events: list[Event]) -> None:
+        self._events.extend(events)
+        self._news += events
+
+    # --- showing ---------------------------------------------------------------------------------------------------
+
+    def _until_tick(self) -> float:
+        return max(0.0, self._next_tick - time.monotonic())
+
+    def _draw(self) -> None:
+        began = time.monotonic()
+        self._add(self._notices.taken())
+        fresh = bool(self._news) and began >= self._next_frame
+        if not fresh and began < self._next_tick:
+            return
+        news, self._news = self._news, []
+        self._screen.show(self._scene(self._snapshot), news)
+        if self._screen.broken and not self._interrupts.count:
+            self._interrupts.note(signal.SIGPIPE)
+        took = time.monotonic() - began
+        self._next_frame = began + max(SOONEST_S, SHARE * took)
+        self._next_tick = began + max(TICK_S, SHARE * took)
+
+    def _scene(self, snapshot: Snapshot) -> Scene:
+        return Scene(
+            snapshot=snapshot,
+            counts=self._counts,
+            sessions=self._host.running(),
+            waits=self._waits,
+            events=tuple(self._events),
+            began_at=self._began_at,
+            now=time.time(),
+            notice=self._notice,
+        )
+
+    # --- ending ----------------------------------------------------------------------------------------------------
+
+    def _heed(self, patience_s: float) -> None:
+        """The first signal lets sessions come to a safepoint, a second one ends them."""
+        count = self._interrupts.count
+        if count and self._closing is None:
+            self._say(STOPPING)
+            self._closing = threading.Thread(
+                target=self._host.close, args=(patience_s,), name="dispatch-closing", daemon=True
+            )
+            self._closing.start()
+        if count > 1 and self._notice != HURRYING:
+            self._say(HURRYING)
+            self._host.close(0.0)
+
+    def _say(self, notice: str) -> None:
+        self._notice, self._next_tick = notice, 0.0
+        self._draw()
+
+    def _over(self, wait: bool) -> bool:
+        if self._closing is not None:
+            return not self._closing.is_alive()
+        if wait:
+            return self._seen >= 0 and all(view.state in FINISHED for view in self._snapshot.slices)
+        return self._standing.over
+
+    def _outcome(self) -> Outcome:
+        """From a last look, at leisure."""
+        before, snapshot = self._snapshot, self._service.snapshot()
+        news = [*self._news, *events_between(before, snapshot)]
+        self._counts = states(snapshot.slices)
+        self._screen.show(self._scene(snapshot), news)
+        return Outcome(snapshot, standing(snapshot))
+
+
+class Notices(logging.Handler):
+    """Takes what is logged while a run is shown, so that it doesn't tear the screen apart."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self._taken: collections.deque[Event] = collections.deque(maxlen=RECENT)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._taken.append(Event(record.created, "warning", "", record.getMessage()))
+
+    def taken(self) -> list[Event]:
+        """What was logged since the last call."""
+        events = []
+        while self._taken:
+            events.append(self._taken.popleft())
+        return events
