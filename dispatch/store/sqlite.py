@@ -37,7 +37,7 @@ from dispatch.store.ownership import (
 from dispatch.store.port import Changes, Claim, Contents, GraphRow, SliceRow
 from dispatch.store.process import Owner, Presence, presence_of, this_process
 from dispatch.store.queries import named_blocks
-from dispatch.store.sqlite_file import connect, connect_to_read, meaning
+from dispatch.store.sqlite_file import INHERITED, connect, connect_to_read, meaning, refuse_after_fork
 
 _SQL = named_blocks("sqlite.sql")
 
@@ -61,7 +61,6 @@ class SqliteStore:
         self.path = Path(path).absolute()
         self._clock, self._sleep, self._presence, self._connect = clock, sleep, presence, connect
         self._connection: sqlite3.Connection | None = None
-        self._pid = os.getpid()
         self._file: tuple[int, int] | None = None  # device and inode of what was claimed
         self._mine: Held | None = None
         self._key = 0  # of the claimed graph
@@ -75,18 +74,21 @@ class SqliteStore:
         codec.check_name(graph)
         if self._mine is not None and self._mine.graph != graph:
             raise serves_another(self._mine.graph)
-        return claim_in_turn(functools.partial(self._try_claim, graph, take_over), self._sleep).claim
+        try:
+            return claim_in_turn(functools.partial(self._try_claim, graph, take_over), self._sleep).claim
+        except BaseException:
+            if self._mine is None:
+                self._close()
+            raise
 
     def load(self) -> Contents:
-        with self._transaction("BEGIN") as connection:
-            mine = self._check_claim(connection)
-            return _contents(connection, mine.graph)
+        with self._owning("BEGIN") as connection:
+            return _contents(connection, self._owned().graph)
 
     def write(self, changes: Changes) -> None:
         codec.check(changes)
         killpoint("sqlite.before-write")
-        with self._transaction() as connection:
-            self._check_claim(connection)
+        with self._owning() as connection:
             self._write_slices(connection, changes.slices)
             killpoint("sqlite.inside-write")
             self._write_rest(connection, changes)
@@ -94,14 +96,13 @@ class SqliteStore:
         killpoint("sqlite.after-write-commit")
 
     def renew(self) -> None:
-        with self._transaction() as connection:
-            self._check_claim(connection)
+        with self._owning() as connection:
             self._move_expiry(connection, self._now(connection) + CLAIM_S)
             killpoint("sqlite.before-renewal-commit")
         killpoint("sqlite.after-renewal-commit")
 
     def release(self) -> None:
-        self._refuse_after_fork()
+        refuse_after_fork(self.path)
         try:
             if self._mine is not None:
                 self._give_up()
@@ -154,25 +155,27 @@ class SqliteStore:
         )
         return mine
 
-    def _check_claim(self, connection: sqlite3.Connection) -> Held:
-        """Raises `OwnershipLostError` unless the graph is still this object's. Holds until the transaction ends."""
+    @contextlib.contextmanager
+    def _owning(self, begin: str = "BEGIN IMMEDIATE") -> Iterator[sqlite3.Connection]:
+        """A transaction in which the graph is this object's to the end. Raises `OwnershipLostError` if it isn't."""
         mine = self._owned()
-        if connection.execute(_SQL["check_claim"], self._proof(mine)).fetchone() is None:
-            self._mine = self._file = None
-            raise lost(mine.graph)
-        return mine
+        with self._transaction(begin) as connection:
+            if connection.execute(_SQL["check_claim"], self._proof(mine)).fetchone() is None:
+                self._mine = self._file = None
+                raise lost(mine.graph)
+            yield connection
 
     def _move_expiry(self, connection: sqlite3.Connection, expires_at: float) -> None:
         proof = self._proof(self._owned())
         connection.execute(_SQL["move_claim"], {**proof, "expires_at": expires_at})
 
     def _give_up(self) -> None:
-        with contextlib.suppress(OwnershipLostError), self._transaction() as connection:  # lost: nothing to give up
-            self._check_claim(connection)
-            self._move_expiry(connection, 0.0)
-            killpoint("sqlite.before-release-commit")
-        killpoint("sqlite.after-release-commit")
-        self._empty_log()
+        with contextlib.suppress(OwnershipLostError):  # then there is nothing to give up, nor to tidy
+            with self._owning() as connection:
+                self._move_expiry(connection, 0.0)
+                killpoint("sqlite.before-release-commit")
+            killpoint("sqlite.after-release-commit")
+            self._empty_log()
 
     def _empty_log(self) -> None:
         """Closing does it too, but not beside a reader."""
@@ -241,7 +244,7 @@ class SqliteStore:
             self._close()  # which rolls back too; the next transaction opens the file afresh
 
     def _open(self) -> sqlite3.Connection:
-        self._refuse_after_fork()
+        refuse_after_fork(self.path)
         if self._file is not None and self._file != _identity(self.path):
             raise StoreError(f"{self.path} was removed or replaced while in use; put it back, or start again")
         if self._connection is None:
@@ -252,10 +255,6 @@ class SqliteStore:
         connection, self._connection = self._connection, None
         if connection is not None:
             connection.close()
-
-    def _refuse_after_fork(self) -> None:
-        if self._pid != os.getpid():
-            raise StoreError(f"{self.path} was opened before a fork; the child needs a store of its own")
 
 
 def _identity(path: Path) -> tuple[int, int]:
@@ -285,7 +284,7 @@ def _contents(connection: sqlite3.Connection, graph: str) -> Contents:
     key, row = _find(connection, graph)
     read = {"graph": key}
     slices = codec.decoded(codec.slice_row, connection.execute(_SQL["read_slices"], read))
-    slices.sort(key=lambda row: row.seq)  # here, because SQLite would spill whole specs to sort them
+    slices.sort(key=lambda row: (row.seq, row.slice.id))  # here, because SQLite would spill whole specs to sort them
     attempts = codec.decoded(codec.attempt_row, connection.execute(_SQL["read_attempts"], read))
     intents = codec.decoded(codec.intent_row, connection.execute(_SQL["read_intents"], read))
     return Contents(row, tuple(slices), tuple(attempts), tuple(intents))
@@ -295,12 +294,13 @@ _stores: weakref.WeakSet[SqliteStore] = weakref.WeakSet()
 
 
 def _leave_to_the_parent() -> None:
-    """In the child of a fork, see to it that no inherited connection is ever closed, not even at exit.
+    """In the child of a fork, see to it that no inherited connection is ever used or closed, not even at exit.
 
-    SQLite's close would act on the parent's file by what it knew before the fork.
+    SQLite would act on the parent's file by what it knew before the fork.
     """
     for store in _stores:
         if store._connection is not None:
+            INHERITED.add(store.path)
             ctypes.pythonapi.Py_IncRef(ctypes.py_object(store._connection))
 
 

@@ -21,7 +21,9 @@ from dispatch.store.queries import migrations
 
 APPLICATION_ID = 0x51C3D15B  #: marks a SQLite file as one of ours
 BUSY_TIMEOUT_S = 1.0  #: how long a statement waits for another program's lock
+OPENING_TIMEOUT_S = 10.0  #: the same while a store is opened, when others may be making it
 WAL_LIMIT_BYTES = 16 * 2**20  #: what is kept of a write-ahead log that grew beyond it, once it has been copied back
+INHERITED: set[Path] = set()  #: files that this process's parent had open when it forked
 _SETTINGS: dict[str, str | int] = {
     "journal_mode": "wal",
     "synchronous": 2,  # FULL: a commit is on the disk when it returns
@@ -41,16 +43,16 @@ def connect(path: Path, network: Callable[[Path], str] = network_type) -> sqlite
     _refuse_unusable(path, network)
     _make(path)
     try:
-        connection = sqlite3.connect(path, timeout=BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False)
+        connection = sqlite3.connect(path, timeout=OPENING_TIMEOUT_S, isolation_level=None, check_same_thread=False)
     except sqlite3.Error as error:
         raise meaning(error, path) from error
     with _closing_on_error(connection, path):
-        insist(connection, path, "busy_timeout", round(BUSY_TIMEOUT_S * 1000))
         version = _version(connection, path)  # before anything is set: a stranger's file stays as it is
         for name, value in _SETTINGS.items():
             insist(connection, path, name, value)
         if version < len(_MIGRATIONS):
             _migrate(connection, path)
+        insist(connection, path, "busy_timeout", round(BUSY_TIMEOUT_S * 1000))
     return connection
 
 
@@ -100,7 +102,17 @@ def meaning(error: sqlite3.Error, path: Path) -> DispatchError:
             return StoreError(f"{path} can't be used: {error}")
 
 
+def refuse_after_fork(path: Path) -> None:
+    """Raises `StoreError` for a file that the parent had open: a new connection would be no better than the old one.
+
+    SQLite keeps count of its locks by process, and takes the parent's, which the child doesn't have, for its own.
+    """
+    if path in INHERITED:
+        raise StoreError(f"{path} was open when this process was forked; use it from the parent, or from a new program")
+
+
 def _refuse_unusable(path: Path, network: Callable[[Path], str]) -> None:
+    refuse_after_fork(path)
     if path.is_dir():
         raise StoreError(f"{path} is a folder; name a file in it")
     shared = network(path)

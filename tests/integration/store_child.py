@@ -22,6 +22,7 @@ import attrs
 from dispatch.errors import DispatchError, StoreUnavailableError
 from dispatch.slice import Slice, SliceState
 from dispatch.store import AttemptRow, Changes, GraphRow, SliceRow, SqliteStore, killpoint
+from dispatch.store.sqlite_file import connect
 from harness import Recipe
 
 LIMIT_S = 30.0  #: no test waits longer for a child
@@ -153,8 +154,14 @@ def claimant(path: Path, pipe: Connection) -> None:
 
 
 def busy(path: Path, pipe: Connection, graph: str, writes: int) -> None:
-    """Own a graph of its own in a file that others write too."""
-    store = SqliteStore(path)
+    """Own a graph of its own in a file that others write too. It has the patience that a slow disk takes."""
+
+    def patient(path: Path) -> sqlite3.Connection:
+        connection = connect(path)
+        connection.execute(f"PRAGMA busy_timeout = {round(LIMIT_S * 1000)}")
+        return connection
+
+    store = SqliteStore(path, connect=patient)
     store.claim(graph)
     for number in range(1, writes + 1):
         store.write(batch(number))
@@ -182,18 +189,25 @@ def cramped(path: Path, pipe: Connection, limit_bytes: int) -> None:
 
 
 def forking(path: Path, pipe: Connection) -> None:
-    """Fork with the store open; the child tries to use it, then ends as a program ends, and the parent goes on."""
-    store = SqliteStore(path)
+    """Fork with the store open; the child tries to use it, then ends as a program ends, and the parent goes on.
+
+    A store that was not open at the fork is the child's as well as the parent's.
+    """
+    store, named = SqliteStore(path), SqliteStore(path.with_name("other.db"))
     store.claim("default")
     store.write(batch(1))
     forked = os.fork()
     if forked == 0:
-        for use in (store.load, store.renew, lambda: store.write(batch(2)), store.release):
+        anew = SqliteStore(path)
+        uses = [store.load, store.renew, lambda: store.write(batch(2)), store.release]
+        for use in [*uses, lambda: anew.claim("other"), lambda: anew.peek("default")]:
             try:
                 pipe.send(use())
             except DispatchError as error:
                 pipe.send(type(error).__name__)
-        del store, use
+        pipe.send(named.claim("other").epoch)
+        named.release()
+        del store, use, uses
         raise SystemExit(0)
     os.waitpid(forked, 0)
     for number in range(2, 12):

@@ -15,7 +15,7 @@ from pathlib import Path
 import attrs
 import pytest
 
-from dispatch.errors import DispatchError, StoreError, StoreUnavailableError
+from dispatch.errors import DispatchError, OwnedElsewhereError, OwnershipLostError, StoreError, StoreUnavailableError
 from dispatch.slice import SliceState
 from dispatch.store import Changes, Contents, GraphRow, SqliteStore
 from dispatch.store.sqlite_file import BUSY_TIMEOUT_S, WAL_LIMIT_BYTES, connect, insist
@@ -81,6 +81,23 @@ def test_nothing_is_made_before_a_claim(path: Path) -> None:
     store = SqliteStore(path)
     assert store.url == f"sqlite:///{path}"
     assert not path.parent.exists()
+
+
+def test_nothing_is_made_without_a_claim(path: Path) -> None:
+    store = SqliteStore(path)
+    for use in (store.load, store.renew, lambda: store.write(BATCH)):
+        with pytest.raises(OwnershipLostError):
+            use()
+    store.release()
+    assert not path.parent.exists()
+
+
+def test_a_refused_claim_leaves_nothing_open(store: SqliteStore, path: Path) -> None:
+    tap = Tap()
+    with pytest.raises(OwnedElsewhereError):
+        SqliteStore(path, connect=tap.connect).claim("default")
+    with pytest.raises(sqlite3.ProgrammingError, match="closed"):
+        tap.execute("SELECT 1")
 
 
 def test_a_relative_path_means_the_folder_it_was_given_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
