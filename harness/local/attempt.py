@@ -27,7 +27,7 @@ logger = logging.getLogger(__name__)
 
 IN_THE_WAY = re.compile(r"'refs/heads/([^']+)' exists; cannot create")
 BRANCH_TRIES = 100
-MERGE_ROUNDS = 20  #: how often main may move while a merge is verified, before the attempt is given up
+MERGE_ROUNDS = 20  #: how often main may move while an attempt is being merged, before it is given up
 
 
 class AlreadyMergedError(LocalHostError):
@@ -167,7 +167,7 @@ class Attempt:
                         return MERGED
                     continue
             return self._show_pending()
-        return closed(f"main moved {MERGE_ROUNDS} times while the merge was being verified", resume=True)
+        return closed(f"main moved {MERGE_ROUNDS} times while it was being merged", resume=True)
 
     def verify_passed(self) -> None:
         """The merge that is checked out may become main."""

@@ -14,6 +14,7 @@ import contextlib
 import json
 import os
 import shutil
+import stat
 import threading
 from collections.abc import Mapping
 from pathlib import Path
@@ -110,8 +111,10 @@ class Inbox:
 def read_start(path: Path, limit: int) -> bytes:
     """The first `limit` bytes of a regular file; nothing if there is none. An agent may put anything there."""
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:
         return b""
-    with os.fdopen(descriptor, "rb") as file:
-        return file.read(limit) if path.is_file() else b""
+    try:
+        return os.read(descriptor, limit) if stat.S_ISREG(os.fstat(descriptor).st_mode) else b""
+    finally:
+        os.close(descriptor)

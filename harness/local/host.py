@@ -56,7 +56,7 @@ class LocalSessionHost:
     def __init__(self, repository: Path | str, *, main: str | None = None, state_dir: Path | str | None = None) -> None:
         self._repository = Repository.open(Path(repository), main)
         recover(self._repository)
-        self._repository.check_checkout()
+        self._repository.check_checkouts()
         self._logs = Path(state_dir or self._repository.root).resolve() / "logs"
         self._report: Callable[[SessionState], None] | None = None
         self._watcher = ProcessWatcher()

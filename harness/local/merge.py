@@ -16,7 +16,7 @@ from pathlib import Path
 import attrs
 
 from harness.local.errors import GitError, RepositoryError
-from harness.local.git import Git
+from harness.local.git import LOCKED, Git
 from harness.local.record import write_durably
 from harness.local.repository import Checkout, Repository, listing
 
@@ -89,22 +89,26 @@ def files_moved(repository: Repository, merged: Merged) -> Iterator[Callable[[],
     if not checkouts:
         yield lambda: None
         return
-    moved: list[Checkout] = []
+    moved: dict[Checkout, tuple[int, int]] = {}
 
     def undo() -> None:
         for checkout in moved:
             move_files(repository, checkout, merged.commit, repository.tip(repository.main_ref))
+        moved.clear()
 
     write_durably(journal_of(repository), journal_text(checkouts, merged))
     try:
         for checkout in checkouts:
             move_files(repository, checkout, merged.main, merged.commit)
-            moved.append(checkout)
-    except CheckoutInTheWayError:
+            moved[checkout] = index_stamp(checkout)
+    except (CheckoutInTheWayError, GitError):
         undo()
         journal_of(repository).unlink()
         raise
     yield undo
+    for checkout, stamp in moved.items():
+        if index_stamp(checkout) != stamp:
+            mend_index(repository, checkout, merged)
     journal_of(repository).unlink()
 
 
@@ -129,15 +133,51 @@ def move_files(repository: Repository, checkout: Checkout, old: str, new: str) -
     try:
         try:
             git("read-tree", "-m", "-u", old, new)
-        except GitError:
+        except GitError as error:
+            if LOCKED.search(error.said):
+                raise
             # a file may only look changed: written anew with the same contents
             git("update-index", "-q", "--refresh", ok=(0, 1))
             git("read-tree", "-m", "-u", old, new)
     except GitError as error:
+        if LOCKED.search(error.said):
+            raise
         raise CheckoutInTheWayError(
             f"the checkout of {repository.main} in {checkout.folder} can't take the merge: {error};"
             " commit, stash or remove what is in the way there"
         ) from error
+
+
+def index_stamp(checkout: Checkout) -> tuple[int, int]:
+    """Tells an index that was written since from one that wasn't."""
+    status = (checkout.git_dir / "index").stat()
+    return status.st_ino, status.st_mtime_ns
+
+
+def mend_index(repository: Repository, checkout: Checkout, merged: Merged) -> None:
+    """Puts the merge back into an index that a `git commit` of the user's overwrote in the middle of it.
+
+    That command reads the index before it locks it. What it then writes lacks the merge, and the next commit would take
+    the merged files back out of main. Only entries that are still the old ones are changed.
+    """
+    git = checkout.git(repository).holding(repository.lock.descriptor)
+    raw = ("-r", "--raw", "-z", "--no-renames", "--no-abbrev", "--full-index")
+    wanted = sides(git("diff-tree", *raw, merged.main, merged.commit).out)
+    # from the merge's entry to the index's, where they differ
+    stale = sides(git("diff-index", "--cached", *raw[1:], merged.commit, "--").out)
+    lines = [f"{new}\t{path}\0" for path, (old, new) in wanted.items() if path in stale and stale[path] == (new, old)]
+    if lines:
+        git("update-index", "-z", "--index-info", given="".join(lines))
+
+
+def sides(raw: str) -> dict[str, tuple[str, str]]:
+    """By path, the `<mode> <object>` on either side, as `git diff-tree --raw -z` tells it."""
+    fields = raw.rstrip("\0").split("\0") if raw else []
+    found = {}
+    for entry, path in zip(fields[::2], fields[1::2], strict=True):
+        old_mode, new_mode, old, new, _ = entry.removeprefix(":").split(" ")
+        found[path] = (f"{old_mode} {old}", f"{new_mode} {new}")
+    return found
 
 
 def journal_text(checkouts: Sequence[Checkout], merged: Merged) -> str:

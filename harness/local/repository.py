@@ -125,29 +125,41 @@ class Repository:
 
     def checkouts(self, ref: str) -> Iterator[Checkout]:
         """The user's work trees that have the branch checked out now. Read from files: it may change at any time."""
-        head = f"ref: {ref}"
-        if self.home is not None and head_of(self.common) == head:
+        return (checkout for checkout in self.work_trees() if head_of(checkout.git_dir) == f"ref: {ref}")
+
+    def work_trees(self) -> Iterator[Checkout]:
+        """All work trees of the user's."""
+        if self.home is not None:
             yield Checkout(self.common, self.home)
         for git_dir in linked(self.common):
             folder = folder_of(git_dir)
-            if folder is not None and head_of(git_dir) == head and self.root not in folder.parents:
+            if folder is not None and self.root not in folder.parents:
                 yield Checkout(git_dir, folder)
 
-    def check_checkout(self) -> None:
-        """Raises `RepositoryError` if the user's checkout of main has something unfinished that merges would disturb."""
-        for checkout in self.checkouts(self.main_ref):
+    def check_checkouts(self) -> None:
+        """Raises `RepositoryError` if a work tree of the user's has something under way that merges would disturb."""
+        for checkout in self.work_trees():
+            on_main = head_of(checkout.git_dir) == f"ref: {self.main_ref}"
             for name, what in UNFINISHED.items():
-                if (checkout.git_dir / name).exists():
+                if (checkout.git_dir / name).exists() and (on_main or self._rebases_main(checkout)):
                     raise RepositoryError(
                         f"a {what} is unfinished in {checkout.folder};"
                         f" finish it, or give it up with: git {what} --abort"
                     )
-            changed = dirty_paths(checkout.git(self))
+            changed = dirty_paths(checkout.git(self)) if on_main and checkout.folder.is_dir() else []
             if changed:
                 raise RepositoryError(
                     f"{self.main} is checked out in {checkout.folder} with uncommitted changes to {listing(changed)};"
                     " commit them, or put them aside with: git stash"
                 )
+
+    def _rebases_main(self, checkout: Checkout) -> bool:
+        """Whether a rebase of main is under way there. HEAD is detached meanwhile; main moves at the end."""
+        for name in ("rebase-merge", "rebase-apply"):
+            with contextlib.suppress(OSError, UnicodeDecodeError):
+                if (checkout.git_dir / name / "head-name").read_text("utf-8").strip() == self.main_ref:
+                    return True
+        return False
 
 
 def locate(folder: Path) -> tuple[Path, Path | None]:

@@ -19,7 +19,7 @@ from typing import TypeAlias
 import attrs
 import pykka
 
-from harness.local.attempt import AlreadyMergedError, Attempt, opening_ending
+from harness.local.attempt import IN_THE_WAY, AlreadyMergedError, Attempt, opening_ending
 from harness.local.errors import GitError, StrayedError, SupersededError
 from harness.local.folder import Inbox
 from harness.local.merge import CheckoutInTheWayError
@@ -325,7 +325,7 @@ def ending_of(error: Exception, *, opened: bool) -> Ending:
             return closed(str(error))
         case CheckoutInTheWayError():
             return closed(str(error), resume=True)
-        case GitError() if opened:
+        case GitError() if opened and not IN_THE_WAY.search(error.said):
             return closed(str(error), resume=True)
         case _:
             return opening_ending(error)
