@@ -15,7 +15,7 @@ import os
 import select
 import signal
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Set
 
 import attrs
 
@@ -71,21 +71,23 @@ def find_by_token(token: str) -> list[int]:
     return sorted(stat.pid for stat in ProcessTable().since(0) if not stat.ended and _carries(stat.pid, token))
 
 
-def members_of(stats: Sequence[ProcessStat], leader: ProcessMark, token: str) -> list[ProcessStat]:
+def members_of(
+    stats: Sequence[ProcessStat], leader: ProcessMark, token: str, known: Set[ProcessMark] = frozenset()
+) -> list[ProcessStat]:
     """Those of a session among `stats` that run, its leader included if it does, the caller never.
 
-    They carry the token, or are in the leader's group or session. The kernel gives that number to nobody else while
-    the leader, be it a zombie, or any member is left: so a group is taken whole if either is seen, else not at all.
+    They were `known` before, carry the token, or are in the leader's group or session. The kernel gives that number to
+    nobody else while the leader, be it a zombie, or any member is left: a group is taken whole if one of them is seen,
+    else not at all.
     """
     running = [stat for stat in stats if not stat.ended and stat.pid != os.getpid()]
-    grouped = [stat for stat in running if leader.pid in (stat.group, stat.session)]
-    if any(_mark(stat) == leader for stat in stats):
-        others = [stat for stat in running if leader.pid not in (stat.group, stat.session)]
-        return grouped + [stat for stat in others if _carries(stat.pid, token)]
-    carriers = [stat for stat in running if _carries(stat.pid, token)]
-    if any(leader.pid in (stat.group, stat.session) for stat in carriers):
-        return list({stat.pid: stat for stat in (*grouped, *carriers)}.values())
-    return carriers
+    led = [stat for stat in running if leader.pid > 1 and leader.pid in (stat.group, stat.session)]
+    sure = any(_mark(stat) == leader for stat in stats)
+    unsure = [stat for stat in running if stat not in led] if sure else running
+    proven = [stat for stat in unsure if _mark(stat) in known or _carries(stat.pid, token)]
+    if sure or any(stat in led for stat in proven):
+        return led + [stat for stat in proven if stat not in led]
+    return proven
 
 
 @attrs.define
@@ -124,14 +126,12 @@ class Ending:
         return members
 
     def _members(self) -> list[ProcessMark]:
-        """With those seen before that still run: one may have hidden behind a leader that is gone by now."""
         same_boot = self.leader.boot_id == this_boot()
         stats = self.table.since(self.leader.start_ticks if same_boot else 0)
-        found = members_of(stats, self.leader, self.token)
-        marks = {_mark(stat): stat for stat in found}
-        self._known = {mark for mark in self._known if is_alive(mark)} | marks.keys()
+        found = members_of(stats, self.leader, self.token, self._known)
+        self._known = {_mark(stat) for stat in found}
         if self.group_told:
-            self._told |= {mark for mark, stat in marks.items() if stat.group == self.leader.pid}
+            self._told |= {_mark(stat) for stat in found if stat.group == self.leader.pid}
         return list(self._known)
 
     def _ask(self, members: Iterable[ProcessMark]) -> None:

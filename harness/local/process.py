@@ -148,9 +148,10 @@ class ProcessWatcher:
             running.begin_kill()
 
     def _begin_end(self, kill: bool) -> None:
-        self._killing = kill
         if not kill or not self._children:
             self._tasks.cancel_scope.cancel()
+            return
+        self._killing = True
         for running in self._children:
             running.begin_kill()
 

@@ -46,10 +46,10 @@ class Child:
     """What to run, and where its output goes.
 
     `env` is the whole environment; the value of `DISPATCH_SESSION` in it is the token by which escaped processes are
-    found. Both output streams are appended to `log`; see `CappedLog` for what becomes of more than `log_limit_bytes`.
-    A child that writes nothing for `quiet_limit_s` seconds is ended, with `quiet_grace_s` between SIGTERM and SIGKILL;
-    0 sets no limit. `on_line` gets the last complete line of each piece of output, sanitised and cut; it is called
-    from the watcher's thread and must be cheap.
+    found, so that no other child that runs meanwhile may have the same. Both output streams are appended to `log`; see
+    `CappedLog` for what becomes of more than `log_limit_bytes`. A child that writes nothing for `quiet_limit_s` seconds
+    is ended, with `quiet_grace_s` between SIGTERM and SIGKILL; 0 sets no limit. `on_line` gets the last complete line
+    of each piece of output, sanitised and cut; it is called from the watcher's thread and must be cheap.
     """
 
     argv: tuple[str, ...] = attrs.field(validator=_argument_vector)
