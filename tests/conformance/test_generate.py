@@ -34,7 +34,7 @@ MUTANTS = {
     "a pause does nothing": ("if self.paused:", "if False:"),
     "the cap may be nothing": ("max(1, math.floor(", "max(0, math.floor("),
     "a started core counts": ("math.floor(", "math.ceil("),
-    "a finished slice counts in the rank": ("(*UNFINISHED) if any(", "(*UNFINISHED, *FINISHED) if any("),
+    "a finished slice counts in the rank": (" if self.entries[id_].state in UNFINISHED", ""),
     "urgency before upward rank": ("return -self.upward_rank(entry), -URGENCIES", "return -URGENCIES"),
     "the weakest urgency counts": ("max(attached,", "min(attached,"),
     "a restart keeps the room": ("        self.room = []\n\n    def _report", "\n    def _report"),

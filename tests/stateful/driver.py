@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from dispatch import (
     DispatchError,
     DispatchService,
     Intent,
+    Reason,
+    ReasonCode,
     Recipe,
     Slice,
     SliceView,
@@ -15,8 +19,9 @@ from dispatch import (
     Urgency,
 )
 from harness import Assignment, SessionPhase, SessionState
-from tests.stateful.entries import Entry, Step
-from tests.stateful.model import FINISHED, OCCUPYING, URGENCIES, Answer, Model, assignment_id
+from tests.stateful.entries import Entry, Step, contend
+from tests.stateful.model import EXCLUDING, FINISHED, OCCUPYING, URGENCIES, Answer, Model, assignment_id
+from tests.stateful.plain_touch import overlap
 
 TIMEOUT_S = 10.0
 
@@ -74,6 +79,32 @@ class Driver:
             return getattr(self, f"_{step['do']}")(step) or {}
         except DispatchError as refused:
             return {"error": type(refused).__name__.removesuffix("Error")}
+
+    def assert_reasons(self, model: Model) -> None:
+        """Whatever doesn't run says why, and each reason that it gives is one, by the model."""
+        for id_, entry in model.entries.items():
+            reasons = self.service.explain(id_).reasons
+            given = {code: {r.slice_id for r in reasons if r.code is code} for code in ReasonCode}
+            codes = {reason.code for reason in reasons}
+            if entry.state != "queued":
+                assert codes == {ReasonCode.STATE}
+                continue
+            unmerged = {other.id for other in model.predecessors(entry) if other.state != "merged"}
+            excluding = {other.id for other in model.in_state(*EXCLUDING) if contend(entry, other)}
+            assert codes, f"{id_} is queued and has no reason to be"
+            assert (ReasonCode.PAUSED in codes) == model.paused
+            assert (ReasonCode.HELD in codes) == bool(entry.hold)
+            assert given[ReasonCode.DEPENDS_ON] | given[ReasonCode.STRANDED] == unmerged
+            assert given[ReasonCode.CONTENDS] <= excluding
+            assert model.free_places() < 1 or ReasonCode.CAP not in codes
+            assert model.room or ReasonCode.ROOM not in codes
+            for other in given[ReasonCode.CONTENDS]:
+                evidence = [reason for reason in reasons if reason.slice_id == other]
+                _assert_evidence(evidence, entry, model.entries[other])
+            if not unmerged and id_ not in model.room:
+                assert given[ReasonCode.CONTENDS] == excluding
+                assert model.free_places() > 0 or ReasonCode.CAP in codes
+            assert not codes & {ReasonCode.STATE, ReasonCode.STORE}
 
     def views(self) -> dict[str, SliceView]:
         return {view.id: view for view in self.service.list()}
@@ -233,6 +264,23 @@ def _foreseen(model: Model, entry: Entry) -> Answer:
         "declared order": list(model.entries).index(entry.id) + 1,
         "rank": frontier.index(entry) + 1 if entry in frontier else None,
     }
+
+
+def _assert_evidence(evidence: Sequence[Reason], one: Entry, other: Entry) -> None:
+    """A path that both touch, a hotspot of both; neither only where the two were declared to contend."""
+    for reason in evidence:
+        if reason.witness:
+            assert "*" not in reason.witness
+            assert any(overlap(reason.witness, path) for path in one.paths)
+            assert any(overlap(reason.witness, path) for path in other.paths)
+        elif reason.pattern:
+            assert reason.pattern in set(one.hotspots) & set(other.hotspots)
+        elif reason.code is ReasonCode.CONTENDS:
+            assert other.id in one.contends or one.id in other.contends
+    shared = {name for name in one.hotspots if name in other.hotspots}
+    assert shared <= {reason.pattern for reason in evidence}
+    touching = any(overlap(path, theirs) for path in one.paths for theirs in other.paths)
+    assert touching == any(reason.witness for reason in evidence)
 
 
 def as_slice(fields: Step) -> Slice:

@@ -24,7 +24,6 @@ from tests.stateful.entries import (
     contends_with_any,
     most_covering,
     out_of_grammar,
-    precedes,
     runs_in_a_circle,
 )
 
@@ -68,6 +67,7 @@ class Model:
         self.cores, self.load = cores, 0.0
         self.paused = False
         self.entries: dict[str, Entry] = {}
+        self.edges: list[tuple[str, str]] = []  #: the earlier, the later
         self.intents: dict[str, Registered] = {}
         self.room: list[str] = []
         self.submitted: list[str] = []  #: assignment ids, as are the next two
@@ -110,10 +110,11 @@ class Model:
         return [entry for entry in self.entries.values() if entry.state in states]
 
     def predecessors(self, entry: Entry) -> list[Entry]:
-        return [other for other in self.entries.values() if precedes(other, entry)]
+        return [self.entries[earlier] for earlier, later in self.edges if later == entry.id]
 
     def dependents(self, entry: Entry) -> list[Entry]:
-        return [other for other in self.entries.values() if precedes(entry, other)]
+        later = {after for before, after in self.edges if before == entry.id}
+        return [other for other in self.entries.values() if other.id in later]
 
     def ready(self, entry: Entry) -> bool:
         return all(before.state == "merged" for before in self.predecessors(entry))
@@ -123,13 +124,11 @@ class Model:
 
     def upward_rank(self, entry: Entry) -> int:
         """The number of slices on the longest unfinished way from here, counted layer by layer."""
-        rank, layer = 1, self._unfinished_after([entry])
+        rank, layer = 0, {entry.id}
         while layer:
-            rank, layer = rank + 1, self._unfinished_after(layer)
+            after = {later for earlier, later in self.edges if earlier in layer}
+            rank, layer = rank + 1, {id_ for id_ in after if self.entries[id_].state in UNFINISHED}
         return rank
-
-    def _unfinished_after(self, layer: Sequence[Entry]) -> list[Entry]:
-        return [other for other in self.in_state(*UNFINISHED) if any(precedes(entry, other) for entry in layer)]
 
     def urgency(self, entry: Entry) -> str:
         attached = [known.urgency for known in self.intents.values() if entry.id in known.attached]
@@ -232,6 +231,8 @@ class Model:
     def _add(self, fields: Step) -> None:
         entry = as_entry(fields)
         self.entries[entry.id] = entry
+        self.edges += [(before, entry.id) for before in entry.depends_on]
+        self.edges += [(entry.id, after) for after in entry.required_by]
 
     def _refuse_slices(self, batch: Sequence[Step]) -> None:
         """Refuse slices that can't come in together. Several of them may each be at fault in their own way."""

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
@@ -21,6 +22,8 @@ from dispatch import MemoryStore, Store
 from tests.stateful.driver import Driver, expected_survey
 from tests.stateful.entries import Step, precedes
 from tests.stateful.model import FINISHED, OCCUPYING, UNFINISHED, Answer, Model, Refused
+
+pytestmark = pytest.mark.timeout(600)  # a difference takes its time to be shrunk
 
 Machine = Any  #: a rule machine, as strategies see it
 Fields = dict[str, Any]
@@ -118,6 +121,7 @@ class ServiceMachine(RuleBasedStateMachine):
             assert answer in self.right_answers(step), step
         assert self.driver.survey() == expected_survey(self.model)
         self.driver.assert_texts(self.model)
+        self.driver.assert_reasons(self.model)
         self.driver.service.check()
 
     def right_answers(self, step: Step) -> list[Answer]:
@@ -200,7 +204,7 @@ class ServiceMachine(RuleBasedStateMachine):
     def reports_at_once(self, reports: list[tuple[str, str, str]]) -> None:
         """What one report lets start may be told to stop, and have ended, before it was handed to the host."""
         steps = [
-            {"do": "report", "id": id_, "attempt": attempt, "phase": phase, "pull_request_url": url}
+            {"do": "report", "id": id_, "attempt": attempt, "phase": phase, "pull_request_url": url, "error": "so"}
             for id_, phase, url in reports
             for attempt in (self.model.entries[id_].attempt, self.model.entries[id_].attempt + 1)
         ]
