@@ -195,6 +195,13 @@ def test_what_a_slice_was_declared_as_stays(store: Store, attempt: int) -> None:
 
 
 @pytest.mark.parametrize("attempt", [0, 1])
+def test_what_a_slice_was_declared_as_is_that_of_its_first_row(store: Store, attempt: int) -> None:
+    renamed = slice_row("a", slice=Slice("a", title="renamed"), attempt=attempt)
+    store.write(Changes(slices=(slice_row("a"), renamed)))
+    assert store.load().slices == (slice_row("a", attempt=attempt),)
+
+
+@pytest.mark.parametrize("attempt", [0, 1])
 def test_new_and_known_slices_mix_in_a_batch(store: Store, attempt: int) -> None:
     store.write(Changes(slices=(slice_row("known"),)))
     rows = tuple(slice_row(i, n, attempt=attempt, turns=n) for n, i in enumerate(["known", "new", "newer"], 1))

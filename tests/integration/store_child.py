@@ -21,7 +21,7 @@ import attrs
 
 from dispatch.errors import DispatchError, StoreUnavailableError
 from dispatch.slice import Slice, SliceState
-from dispatch.store import AttemptRow, Changes, GraphRow, SliceRow, SqliteStore, killpoint
+from dispatch.store import AttemptRow, Changes, Contents, GraphRow, SliceRow, SqliteStore, killpoint
 from dispatch.store.sqlite_file import connect
 from harness import Recipe
 
@@ -86,9 +86,8 @@ def batch(number: int) -> Changes:
     return Changes(GraphRow("g", str(number)), (*moved, added), (AttemptRow(added.slice.id, 1, "branch", 1.0),))
 
 
-def last_whole_batch(store: SqliteStore) -> int:
+def last_whole_batch(contents: Contents) -> int:
     """The number of the last batch that is there, 0 for none. Fails if any is there by half."""
-    contents = store.load()
     if contents.graph is None:
         assert contents.slices == ()
         return 0
@@ -108,7 +107,7 @@ def writer(path: Path, pipe: Connection) -> None:
     """Write batches without end, and say the number of each once it was acknowledged."""
     store = SqliteStore(path, sleep=never_waits)
     store.claim("default")
-    number = last_whole_batch(store)
+    number = last_whole_batch(store.load())
     while True:
         number += 1
         store.write(batch(number))
@@ -165,7 +164,7 @@ def busy(path: Path, pipe: Connection, graph: str, writes: int) -> None:
     store.claim(graph)
     for number in range(1, writes + 1):
         store.write(batch(number))
-    pipe.send(last_whole_batch(store))
+    pipe.send(last_whole_batch(store.load()))
     store.release()
 
 
@@ -183,9 +182,9 @@ def cramped(path: Path, pipe: Connection, limit_bytes: int) -> None:
     except StoreUnavailableError as error:
         pipe.send((number - 1, str(error)))
     resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-    pipe.send(last_whole_batch(store))
+    pipe.send(last_whole_batch(store.load()))
     store.write(batch(number))
-    pipe.send(last_whole_batch(store))
+    pipe.send(last_whole_batch(store.load()))
 
 
 def forking(path: Path, pipe: Connection) -> None:
@@ -212,7 +211,7 @@ def forking(path: Path, pipe: Connection) -> None:
     os.waitpid(forked, 0)
     for number in range(2, 12):
         store.write(batch(number))
-    pipe.send(last_whole_batch(store))
+    pipe.send(last_whole_batch(store.load()))
     with closing(sqlite3.connect(path)) as connection:
         pipe.send(connection.execute("PRAGMA integrity_check").fetchone()[0])
     store.release()

@@ -15,7 +15,7 @@ import pytest
 
 import dispatch.store
 from dispatch.errors import OwnedElsewhereError
-from dispatch.store import Contents, SqliteStore
+from dispatch.store import SqliteStore
 from tests.integration import store_child
 from tests.integration.store_child import FATES, batch, child, last_whole_batch, never_waits
 
@@ -45,7 +45,7 @@ def test_every_acknowledged_batch_survives_kill_9_and_none_is_there_by_half(tmp_
             in_the_midst += acknowledged > first
         store = SqliteStore(path, sleep=never_waits)
         store.claim("default")
-        assert last_whole_batch(store) in (acknowledged, acknowledged + 1)
+        assert last_whole_batch(store.load()) in (acknowledged, acknowledged + 1)
         store.release()
         assert integrity(path) == "ok"
     assert in_the_midst > KILLS // 3, "the kills came too early to prove anything"
@@ -73,9 +73,9 @@ def test_a_restart_after_a_kill_at_any_point_finds_all_or_nothing(tmp_path: Path
         assert victim.wait() == -signal.SIGKILL, "the point was never passed"
     store = SqliteStore(path, sleep=never_waits)
     assert store.claim("default").epoch == fate.epoch
-    assert last_whole_batch(store) == fate.batches
+    assert last_whole_batch(store.load()) == fate.batches
     store.write(batch(fate.batches + 1))
-    assert last_whole_batch(store) == fate.batches + 1
+    assert last_whole_batch(store.load()) == fate.batches + 1
     store.release()
     assert integrity(path) == "ok"
 
@@ -176,16 +176,13 @@ def test_what_was_acknowledged_before_the_disk_was_full_is_there_and_writing_goe
     assert integrity(path) == "ok"
 
 
-def test_a_peek_reads_while_another_process_writes(tmp_path: Path) -> None:
-    path, seen = tmp_path / "graphs.db", 0
+def test_a_peek_sees_one_moment_while_another_process_writes(tmp_path: Path) -> None:
+    path, seen = tmp_path / "graphs.db", [0]
     with child(store_child.writer, path) as writer:
         writer.hear()
-        for _ in range(20):
+        for _ in range(150):
             contents, claim = SqliteStore(path).peek("default")
             assert claim is not None
-            assert contents.graph is not None
-            number = int(contents.graph.paused)
-            assert {row.turns for row in contents.slices if row.slice.id.startswith("s")} == {number}
-            assert number >= seen
-            seen = number
-    assert contents != Contents()
+            seen.append(last_whole_batch(contents))
+    assert seen == sorted(seen)
+    assert len(set(seen)) > 10, "too little was written meanwhile to prove anything"
