@@ -1,4 +1,4 @@
-"""From a file's bytes to text: lenient about byte order marks and line ends, strict about size and encoding."""
+"""From a file's bytes to text: lenient about byte order marks, strict about size and encoding."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def format_of(path: Path) -> PlanFormat:
 
 
 def read_text(path: Path) -> str:
-    """The whole file as text with `\\n` for line ends. At most one byte more than the limit is read."""
+    """The whole file as text. At most one byte more than the limit is read."""
     try:
         with path.open("rb") as file:
             raw = file.read(PLAN_BYTES + 1)
@@ -47,13 +47,13 @@ def read_text(path: Path) -> str:
 
 
 def clean(text: str) -> str:
-    """Text without a byte order mark, with `\\n` for line ends. Raises for text that no file could hold."""
+    """Text without a byte order mark. Line ends are left to the formats. Raises for text that no file could hold."""
     if len(text) > PLAN_BYTES:
         raise MisfitError(_too_large(), None)
     if wrong := _SURROGATE.search(text):
         line = text.count("\n", 0, wrong.start()) + 1
         raise MisfitError("a lone surrogate is no character", Mark(line, 1))
-    return text.removeprefix("\ufeff").replace("\r\n", "\n")
+    return text.removeprefix("\ufeff")
 
 
 def _decoded(raw: bytes) -> str:

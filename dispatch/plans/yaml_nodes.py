@@ -165,8 +165,6 @@ class _Builder:
 
     def _close(self) -> None:
         closed = self.containers.pop()
-        for table in closed.merged:
-            self._count(len(table.entries), closed.at)
         self._add(closed.close(), 1, closed.start.anchor, since=closed.before)
 
     def _alias(self, event: yaml.AliasEvent) -> None:

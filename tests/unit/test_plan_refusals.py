@@ -30,6 +30,14 @@ TOML_REFUSALS = {
         '[slices.lex]\ncommand = "a"\n[slices.parser]\ncommand = "a"\ndepends_on = [\n  "lex",\n  "lexer",\n]',
         "plan.toml:7: slices.parser.depends_on: no slice 'lexer'; did you mean 'lex'?",
     ),
+    "the first of two alike": (
+        '[slices.a]\ncommand = "a"\nneeds = [\n"b",\n"b"]',
+        "plan.toml:4: slices.a.needs: no slice 'b'",
+    ),
+    "behind lines that end as on Windows": (
+        '[slices.a]\r\ncommand = "a"\r\nprompt = """\r\nx\r\n"""\r\nneeds = "b"\r\n',
+        "plan.toml:6: slices.a.needs: no slice 'b'",
+    ),
     "its other name": (
         '[slices.parser]\ncommand = "a"\nneeds = "zzz"',
         "plan.toml:3: slices.parser.needs: no slice 'zzz'",
@@ -307,6 +315,14 @@ YAML_REFUSALS = {
           c: {<<: *b, paths: z}
         """,
         "plan.yaml:9: slices.b.paths: ...",
+    ),
+    "an alias in a list": (
+        "slices:\n  a:\n    command: a\n    kind: &x ../y\n    paths: [\n      ok,\n      *x]",
+        "plan.yaml:7: slices.a.paths: '../y' ...",
+    ),
+    "behind lines that end as on Windows": (
+        "slices:\r\n  a:\r\n    command: a\r\n    prompt: |\r\n      x\r\n    needs: b\r\n",
+        "plan.yaml:6: slices.a.needs: no slice 'b'",
     ),
     "a value forgotten": (
         "slices:\n  a:\n    command: a\n    prompt:",
