@@ -10,15 +10,7 @@ A command is checked in full before the first change. Every command and report i
 what may start (`listsched.pick`) and makes room for what is urgent (`preemption.py`). While the graph is paused, or the
 store is out of reach (`suspended`), a pass does nothing.
 
-A slice's states and what leads from one to another:
-
-    queued    -> running (launch), merged, canceled
-    running   -> queued, preempted, in_review, failed, merged, canceled
-    preempted -> queued, in_review, failed, merged, canceled
-    in_review -> queued (retry), merged, canceled
-    failed    -> queued (retry), merged, canceled
-
-`TRANSITIONS` below says the same as data, and every move is held against it.
+Which state may follow which is `TRANSITIONS`, and every move is held against it.
 """
 
 from __future__ import annotations
