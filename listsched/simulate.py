@@ -10,7 +10,7 @@ time ends in the instant it starts, after that pick and before the next.
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from heapq import heappop, heappush
 from typing import Generic
 
@@ -48,11 +48,7 @@ class Schedule(Generic[Task]):
         self._check_tasks()
         self._check_order()
         self._check_conflicts()
-        if self.plan.capacity is not None:
-            most, at, running = _peak(self.intervals.items())
-            if most > self.plan.capacity:
-                some = ", ".join(repr(task) for task in running[:8])
-                raise AssertionError(f"{most} tasks run at {at}, of {self.plan.capacity} allowed: {some}")
+        self._check_capacity()
 
     def _check_tasks(self) -> None:
         for task in self.intervals:
@@ -74,15 +70,22 @@ class Schedule(Generic[Task]):
 
     def _check_conflicts(self) -> None:
         for clique in self.plan.conflicts:
-            most, at, running = _peak((task, self.intervals[task]) for task in clique)
-            if most > 1:
-                raise AssertionError(f"{running[0]!r} and {running[1]!r} exclude each other but both run at {at}")
+            _, at, both = _peak(((task, self.intervals[task]) for task in clique), limit=1)
+            if both:
+                raise AssertionError(f"{both[0]!r} and {both[1]!r} exclude each other but both run at {at}")
+
+    def _check_capacity(self) -> None:
+        _, at, running = _peak(self.intervals.items(), limit=self.plan.capacity)
+        if running:
+            some = ", ".join(repr(task) for task in running[:8])
+            raise AssertionError(f"{len(running)} tasks run at {at}, of {self.plan.capacity} allowed: {some}")
 
 
-def _peak(intervals: Iterable[tuple[Task, Interval]]) -> tuple[int, float, Sequence[Task]]:
-    """The most that run at once, the first instant at which they do, and which they are.
+def _peak(intervals: Iterable[tuple[Task, Interval]], limit: int | None = None) -> tuple[int, float, list[Task]]:
+    """The most that run at once, and the first instant at which they do.
 
-    At one instant first what ran until then ends, then what takes no time runs, one by one, then the rest starts: the
+    As soon as more than `limit` run that is the answer, and the third part says which they are; else it is empty. At
+    one instant first what ran until then ends, then what takes no time runs, one by one, then the rest starts: the
     order in which the fewest run at once.
     """
     starts, ends, moments = 0, -2, -1
@@ -96,16 +99,18 @@ def _peak(intervals: Iterable[tuple[Task, Interval]]) -> tuple[int, float, Seque
             events += ((start, starts, at), (finish, ends, at))
     events.sort()
     running: dict[int, None] = {}
-    most, when, peak = 0, 0.0, list[int]()
+    most, when = 0, 0.0
     for instant, kind, at in events:
         if kind == ends:
             del running[at]
             continue
         if len(running) + 1 > most:
-            most, when, peak = len(running) + 1, instant, [*running, at]
+            most, when = len(running) + 1, instant
+            if limit is not None and most > limit:
+                return most, when, [tasks[other] for other in (*running, at)]
         if kind == starts:
             running[at] = None
-    return most, when, [tasks[at] for at in peak]
+    return most, when, []
 
 
 def simulate(plan: Plan[Task]) -> Schedule[Task]:
