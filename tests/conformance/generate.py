@@ -74,7 +74,7 @@ class Author:
 
     def enqueue(self) -> Step:
         taken = self.model.entries and self.rng.random() < 0.04
-        step = {
+        step: Step = {
             "do": "enqueue",
             "id": self.any_id() if taken else f"s{len(self.model.entries) + 1}",
             "depends_on": self.some(UNFINISHED, self.linking, 2),

@@ -328,7 +328,7 @@ class Model:
 
     def _ended(self, entry: Entry, step: Step) -> str:
         """The state a slice is left in when its session ends."""
-        phase = step["phase"]
+        phase = str(step["phase"])
         entry.error = step.get("error", "") if phase == "failed" else ""
         if phase in ("merged", "failed"):
             return phase
