@@ -82,7 +82,7 @@ class NotRunningError(DispatchError):
 
 
 class StoreError(DispatchError):
-    """The store can't be used as it is: no database, a newer version, no permission. `.remedy` says the way out."""
+    """The store can't be used as it is: no database, a newer version, no permission. The message says the way out."""
 
 
 class StoreUnavailableError(DispatchError):
