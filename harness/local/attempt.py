@@ -42,7 +42,11 @@ class Step(enum.Enum):
 
 @attrs.define(eq=False)
 class Attempt:
-    """An attempt under way. `on_main`: it began with nothing but main. `verified` is the merge that the verify command passed, `pending` the one it runs on."""
+    """An attempt under way. `on_main`: it began with nothing but main.
+
+    `verified` is the merge that the verify command passed, `pending` the one it runs on. `merged` is how it ended, once
+    main has all of its work: nothing that goes wrong later can undo that.
+    """
 
     site: Site
     assignment: Assignment
@@ -59,8 +63,8 @@ class Attempt:
     def open(cls, site: Site, assignment: Assignment) -> Attempt:
         """Settles the attempt before, and takes a worktree, the slice's record and a folder for the session's files.
 
-        Raises `AlreadyMergedError`; `GitError`, `RepositoryError` or `OrphanError` if it can't be opened, with everything
-        as it was.
+        Raises `AlreadyMergedError`; `GitError`, `RepositoryError` or `OrphanError` if it can't be opened, with
+        everything as it was.
         """
         before = previous_attempt(site, assignment)
         if before is not None and before.phase is SessionPhase.MERGED:
@@ -115,7 +119,7 @@ class Attempt:
         )
 
     def child(self, argv: tuple[str, ...]) -> Child:
-        """A command of the recipe, to be run in the worktree. Raises `RepositoryError` if that is no worktree of ours."""
+        """A command of the recipe, for the worktree. Raises `RepositoryError` if that is no worktree of ours."""
         if not self.worktree.intact():
             raise RepositoryError(f"{self.worktree.folder} is no worktree any more")
         recipe = self.assignment.recipe
@@ -131,8 +135,7 @@ class Attempt:
 
     def note_process(self, mark: ProcessMark) -> None:
         """Writes down which process runs for it. One that is killed before has the token to be found by."""
-        self.record = attrs.evolve(self.record, mark=mark)
-        self.site.records.write(self.record)
+        self._note(attrs.evolve(self.record, mark=mark))
 
     def log_line(self, text: str) -> None:
         """Adds a line of the host's own to the log."""
@@ -143,8 +146,7 @@ class Attempt:
         """Commits what the agent left uncommitted, and settles which commit is to be merged."""
         title = self.assignment.title or self.record.slice_id
         work = finished_work(self.worktree, self.site.repository, self.record.branch, self.record.base, title)
-        self.record = attrs.evolve(self.record, work=work)
-        self.site.records.write(self.record)
+        self._note(attrs.evolve(self.record, work=work))
 
     def merge_step(self) -> Step | Ending:
         """As much of the merge as can be done without running the verify command."""
@@ -187,10 +189,10 @@ class Attempt:
             resume=ending.resume,
             turns=turns,
         )
-        if self._is_latest():
-            self.site.records.write(self.record)
+        latest = self.site.records.update(self.record)
         self._give_back()
-        self.folder.remove()
+        if latest:
+            self.folder.remove()
         return state_of(self.record, self.assignment.assignment_id)
 
     def _on_main_already(self, main: str) -> bool:
@@ -213,14 +215,13 @@ class Attempt:
 
     def _intend(self, commit: str) -> None:
         """Writes down which commit is about to become main. Raises `SupersededError` if this attempt may not merge."""
-        if not self._is_latest():
-            raise SupersededError("another process has begun a later attempt at this slice")
-        self.record = attrs.evolve(self.record, intended=commit)
-        self.site.records.write(self.record, durably=True)
+        self._note(attrs.evolve(self.record, intended=commit), durably=True)
 
-    def _is_latest(self) -> bool:
-        latest = self.site.records.read(self.record.graph_id, self.record.slice_id)
-        return latest is not None and latest.token == self.record.token
+    def _note(self, record: Record, *, durably: bool = False) -> None:
+        """Writes the changed record down. Raises `SupersededError` if another attempt has taken its place."""
+        if not self.site.records.update(record, durably=durably):
+            raise SupersededError("another process has begun a later attempt at this slice")
+        self.record = record
 
     def _show_pending(self) -> Step:
         """Checks the merge to be verified out: in a worktree of its own if this one has what a commit can't save."""
@@ -229,8 +230,7 @@ class Attempt:
             self.site.pool.set_aside(self.worktree, self.worktree.unsavable)
             self.worktree = self.site.pool.acquire(lambda left: settle_in(self.site, left))
             self.worktree.note(self.record.note)
-            self.record = attrs.evolve(self.record, worktree=self.worktree.folder.name)
-            self.site.records.write(self.record)
+            self._note(attrs.evolve(self.record, worktree=self.worktree.folder.name))
         self.worktree.check_out_detached(self.pending.commit)
         return Step.VERIFY
 
@@ -278,7 +278,7 @@ def take_over(site: Site, record: Record, before: Record | None) -> None:
         latest = site.records.read(record.graph_id, record.slice_id)
         if latest is not None and before is not None and latest.intended not in ("", before.intended):
             raise SupersededError("the attempt before was merging just now; it is not known yet whether it did")
-        site.records.write(record)
+        site.records.replace(record)
 
 
 def addition(assignment: Assignment, before: Record | None, *, resumed: bool) -> str:

@@ -25,7 +25,7 @@ LIMIT_S = 600.0  #: a checkout of a very large tree ends within it; a hook that 
 PATIENCE_S = 10.0  #: how long another git may hold a lock that ours needs
 OLDEST = (2, 38)  #: the first that merges without a work tree (merge-tree --write-tree)
 
-# What a surrounding git (a hook, an alias) sets for its own children. GIT_CONFIG_COUNT stays: people use it to configure.
+# What a surrounding git (a hook, an alias) sets for its own children. GIT_CONFIG_COUNT stays: people configure by it.
 LOCAL_VARIABLES = frozenset(
     {
         "GIT_ALTERNATE_OBJECT_DIRECTORIES",

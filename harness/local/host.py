@@ -114,7 +114,7 @@ class LocalSessionHost:
         return f"turn-{turns}"
 
     async def cancel(self, assignment_id: str) -> None:
-        """Asks the session to stop at its next safepoint; a report follows. Does nothing if there is no such session."""
+        """Asks the session to stop at its next safepoint; a report follows. Without such a session, does nothing."""
         with self._mutex:
             waiting = next((s for s in self._waiting.values() if s.assignment.assignment_id == assignment_id), None)
             if waiting is not None:
@@ -137,9 +137,9 @@ class LocalSessionHost:
         return self._site.log_of(slice_id, attempt)
 
     def close(self, timeout: float = 30.0) -> bool:
-        """Stops every session at a safepoint, keeping its work; whether all had ended before `timeout` seconds were over.
+        """Stops every session at a safepoint, keeping its work; whether all had ended within `timeout` seconds.
 
-        What still runs after that is killed. Ends by closing are not reported: the slices are still under way, and
+        What still runs then is killed. Ends by closing are not reported: the slices are still under way, and
         the next host goes on from the kept work. Again, it does nothing.
         """
         with self._mutex:

@@ -45,7 +45,7 @@ class Conflict:
 
 
 def merge(git: Git, main: str, work: str, message: str) -> Merged | Conflict:
-    """The merge of two commits, computed in the object store alone. Raises `GitError` if they have no common history."""
+    """The merge of two commits, computed in the object store alone. Raises `GitError` without a common history."""
     said = git("merge-tree", "--write-tree", "-z", "--name-only", "--no-messages", main, work, ok=(0, 1))
     tree, *paths = said.out.rstrip("\0").split("\0")
     if said.code == 1:

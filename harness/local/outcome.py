@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import signal
 
 import attrs
@@ -10,6 +11,10 @@ from harness.local.process import Exit
 from harness.session import Recipe, SessionPhase
 from harness.text import sanitize
 
+# A lack of processes, memory, descriptors or room: it may be over at the next attempt.
+PASSING = frozenset(
+    {errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.ETXTBSY}
+)
 TRY_LATER = 75  #: EX_TEMPFAIL of sysexits.h: the agent can't go on now
 LINE_LIMIT = 400
 CHECKPOINT_LIMIT = 16 * 1024
@@ -74,7 +79,7 @@ def spawn_ending(error: OSError, command: str, what: str) -> Ending:
             problem = f"{what} not found: {command!r}; install it, or name it by its full path"
         case PermissionError():
             problem = f"{what} can't be executed: {command!r}; make it executable with: chmod +x"
-        case BlockingIOError() | MemoryError():
+        case OSError(errno=number) if number in PASSING:
             return closed(f"{what} can't be started now: {error.strerror}")
         case _:
             problem = f"{what} can't be started: {command!r}: {error.strerror or error}"

@@ -1,7 +1,7 @@
 """What is known of the last attempt at a slice, on disk: enough to settle what a killed process left.
 
-One record per graph and slice, replaced whole, each time under the repository's lock where that matters: the attempt
-that is named in it is the only one that may merge.
+One record per graph and slice, replaced whole. The attempt that is named in it is the only one that may merge: it asks,
+under the repository's lock, right before main moves, and another takes the record over under the same lock.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from pathlib import Path
 import attrs
 from cattrs.preconf.json import make_converter
 
+from harness.local.lock import FileLock
 from harness.local.process import ProcessMark
 from harness.session import Assignment, SessionPhase
 
@@ -23,10 +24,10 @@ NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,79}")
 class Record:
     """An attempt. `phase` is how it ended, None while it hasn't; `session` its folder's name, `<slice>@<attempt>`.
 
-    `token` is in the environment of all its processes, `mark` is its agent. `worktree` is the name of its folder; `branch` is
-    known once its agent has been started.
-    `base` is the commit it began with, `work` the one it wants merged once it has ended well; `intended` the merge that is about to become main. `kept` is the ref that has
-    its unmerged work, and `resume` whether the next attempt goes on from there.
+    `token` is in the environment of all its processes, `mark` is its agent. `worktree` is the name of its folder;
+    `branch` is known once its agent has been started. `base` is the commit it began with, `work` the one it wants
+    merged once it has ended well, `intended` the merge that is about to become main. `kept` is the ref that has its
+    unmerged work, and `resume` whether the next attempt goes on from there.
     """
 
     session: str
@@ -77,6 +78,7 @@ class Records:
 
     def __init__(self, root: Path) -> None:
         self._records, self._sessions = root / "records", root / "sessions"
+        self._lock = FileLock(root / "records.lock")
 
     def read(self, graph_id: str, slice_id: str) -> Record | None:
         """None if the slice has had no attempt."""
@@ -87,14 +89,27 @@ class Records:
         record: Record = CONVERTER.loads(text, Record)
         return record
 
-    def write(self, record: Record, *, durably: bool = False) -> None:
-        """Replaces the slice's record at one stroke; `durably` also against a loss of power."""
-        path = self._path(record.graph_id, record.slice_id)
-        text = CONVERTER.dumps(record)
-        if durably:
-            write_durably(path, text)
-        else:
-            write_whole(path, text)
+    def replace(self, record: Record) -> None:
+        """Makes it the slice's record, whatever the one before was: whoever has that one is out."""
+        with self._lock.held():
+            write_whole(self._path(record.graph_id, record.slice_id), CONVERTER.dumps(record))
+
+    def update(self, record: Record, *, durably: bool = False) -> bool:
+        """Writes what has become of an attempt; false, and nothing written, if another has taken its place.
+
+        At one stroke for who reads it, and for a kill; `durably` also for a loss of power.
+        """
+        with self._lock.held():
+            if not self.is_latest(record):
+                return False
+            path, text = self._path(record.graph_id, record.slice_id), CONVERTER.dumps(record)
+            (write_durably if durably else write_whole)(path, text)
+            return True
+
+    def is_latest(self, record: Record) -> bool:
+        """Whether the attempt is the one that may merge."""
+        latest = self.read(record.graph_id, record.slice_id)
+        return latest is not None and latest.token == record.token
 
     def folder(self, graph_id: str, session: str) -> Path:
         """Where the session's files are while it isn't settled."""

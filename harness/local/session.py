@@ -123,7 +123,7 @@ Message: TypeAlias = Open | Start | Stop | Exited | Turn | Sweep
 
 
 class SessionActor(pykka.ThreadingActor):
-    """Works through one session after another. `done` is called when it is free again, with the session it had, if any."""
+    """Works through one session after another. `done` is called when it is free again, with the session it had."""
 
     use_daemon_thread = True
 

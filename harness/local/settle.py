@@ -77,7 +77,7 @@ def settle(site: Site, record: Record, worktree: Worktree) -> None:
         pass  # a git command of its that outlived it holds this lock until it has ended
     recover(site.repository)
     if record.phase is None:
-        site.records.write(ended(site, record, worktree))
+        site.records.update(ended(site, record, worktree))
     SessionFolder(site.records.folder(record.graph_id, record.session)).remove()
 
 

@@ -53,7 +53,7 @@ class MergeQueue:
 
 @attrs.frozen
 class Site:
-    """A repository with all that its sessions need. `report` is where their states go; it may be called in any thread."""
+    """A repository with all that its sessions need. `report` is where their states go, from any thread."""
 
     repository: Repository
     pool: Pool

@@ -1,8 +1,8 @@
 """A scheduler to be killed: `python scheduler.py` forks a child for each line it reads, which runs a host.
 
-A line is `{"repo": folder, "path": PATH, "out": file, "slices": [[id, attempt, script, verify], ...]}`; the child appends
-a line to `out` for each report and ends when every slice has one. For each child, its exit status is printed. Forking
-saves the time that an interpreter takes to start; the parent has no threads.
+A line is `{"repo": folder, "path": PATH, "out": file, "slices": [[id, attempt, script, verify], ...]}`; the child
+appends a line to `out` for each report and ends when every slice has one. For each child, its pid is printed at once
+and its exit status at the end. Forking saves the time that an interpreter takes to start; the parent has no threads.
 """
 
 from __future__ import annotations
@@ -14,9 +14,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from tests.integration.workshop import Reports, assignment
-
 from harness.local import LocalSessionHost
+from tests.integration.workshop import Reports, assignment
 
 
 def run(order: dict[str, Any]) -> None:
@@ -37,7 +36,8 @@ def run(order: dict[str, Any]) -> None:
         state = reports.end(one.assignment_id)
         with Path(order["out"]).open("a") as file:
             file.write(json.dumps([state.assignment_id, state.phase.value, state.detail or state.error]) + "\n")
-    host.close(10.0)
+    if order.get("close", True):
+        host.close(10.0)
 
 
 def main() -> None:
@@ -51,6 +51,7 @@ def main() -> None:
             finally:
                 sys.stderr.flush()
                 os._exit(status)
+        print(child, flush=True)
         _, status = os.waitpid(child, 0)
         print(os.waitstatus_to_exitcode(status), flush=True)
 

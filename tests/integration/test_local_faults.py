@@ -2,63 +2,26 @@
 
 from __future__ import annotations
 
-import json
 import os
-import subprocess
-import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.integration.git_faults import FaultyGit
-from tests.integration.workshop import Repo, assignment, in_environment, make_repo, workshop
 
 from harness.local import LocalHostError, LocalSessionHost
 from harness.session import SessionPhase
+from tests.integration.git_faults import FaultyGit
+from tests.integration.killable import Scheduler, reports, scheduler
+from tests.integration.workshop import Repo, assignment, in_environment, make_repo, workshop
 
-ROOT = Path(__file__).parents[2]
+__all__ = ["scheduler"]  # the fixture
+
 EVERY = os.environ.get("EVERY_FAULT") == "1"  # the long form: each mode at each step, about three minutes
 VERIFY = ("sh", "-c", "test -f work.txt")
-
-
-class Scheduler:
-    """The process of `scheduler.py`."""
-
-    def __init__(self) -> None:
-        command = (sys.executable, "-m", "tests.integration.scheduler")
-        self._process = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-
-    def run(self, repo: Repo, path: str, out: Path, *slices: tuple[str, int, str, tuple[str, ...]]) -> int:
-        """The exit status of the run: 0, or -9 if it was killed."""
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        order = {"repo": str(repo.path), "path": path, "out": str(out), "slices": slices}
-        self._process.stdin.write(json.dumps(order) + "\n")
-        self._process.stdin.flush()
-        return int(self._process.stdout.readline())
-
-    def close(self) -> None:
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._process.stdin.close()
-        self._process.wait(20)
-        self._process.stdout.close()
-
-
-@pytest.fixture(scope="module")
-def scheduler() -> Iterator[Scheduler]:
-    process = Scheduler()
-    yield process
-    process.close()
 
 
 @pytest.fixture
 def faulty(tmp_path: Path) -> FaultyGit:
     return FaultyGit(tmp_path / "faulty")
-
-
-def reports(out: Path) -> list[list[str]]:
-    return [json.loads(line) for line in out.read_text().splitlines()] if out.exists() else []
 
 
 def check_after(repo: Repo, faulty: FaultyGit, step: str) -> None:
@@ -82,7 +45,7 @@ def test_killed_at_any_git_command_it_merges_exactly_once(
     path = f"{faulty.bin}:{os.environ['PATH']}"
     script = "echo done > work.txt"
     rehearsal = make_repo(tmp_path / "rehearsal")
-    assert scheduler.run(rehearsal, path, tmp_path / "out", ("s1", 1, script, VERIFY)) == 0
+    assert scheduler.run(rehearsal, tmp_path / "out", ("s1", 1, script, VERIFY), path=path) == 0
     steps = faulty.calls()
     assert len(steps) > 15
     offset = ("killed-before", "killed-during", "killed-after").index(mode)
@@ -93,9 +56,9 @@ def test_killed_at_any_git_command_it_merges_exactly_once(
         step = f"{mode} {at}: {steps[at - 1]}"
         repo, out = make_repo(tmp_path / f"repo{at}"), tmp_path / f"out{at}"
         faulty.arm(at, mode)
-        killed += scheduler.run(repo, path, out, ("s1", 1, script, VERIFY)) == -9
+        killed += scheduler.run(repo, out, ("s1", 1, script, VERIFY), path=path) == -9
         faulty.arm(0, mode)
-        assert scheduler.run(repo, path, out, ("s1", 2, script, VERIFY)) == 0, step
+        assert scheduler.run(repo, out, ("s1", 2, script, VERIFY), path=path) == 0, step
         assert reports(out)[-1][:2] == ["s1@2", "merged"], step
         check_after(repo, faulty, step)
     assert killed >= (len(steps) if EVERY else len(steps) // 3)

@@ -11,6 +11,9 @@ from pathlib import Path
 import attrs
 import pytest
 import trio
+
+from harness.local import HostClosedError, InvalidAssignmentError, LocalSessionHost, NoSessionError
+from harness.session import ReportingHost, SessionPhase
 from tests.integration.workshop import (
     Repo,
     Reports,
@@ -23,9 +26,6 @@ from tests.integration.workshop import (
     workshop,
 )
 
-from harness.local import HostClosedError, InvalidAssignmentError, LocalSessionHost, NoSessionError
-from harness.session import ReportingHost, SessionPhase
-
 MERGED, CLOSED, FAILED, CANCELED = (
     SessionPhase.MERGED,
     SessionPhase.CLOSED,
@@ -33,7 +33,7 @@ MERGED, CLOSED, FAILED, CANCELED = (
     SessionPhase.CANCELED,
 )
 # Tells that it runs, and goes on until it is told to stop.
-WAITS = "touch $DISPATCH_DIR/here; trap 'exit 3' TERM; while :; do sleep 0.02; done"
+WAITS = "trap 'exit 3' TERM; touch $DISPATCH_DIR/here; while :; do sleep 0.02; done"
 
 
 @pytest.fixture
@@ -42,7 +42,7 @@ def repo(tmp_path: Path) -> Repo:
 
 
 @pytest.fixture
-def shop(repo: Repo):  # noqa: ANN201
+def shop(repo: Repo):
     with workshop(repo) as open_shop:
         yield open_shop
 
@@ -136,7 +136,8 @@ def test_the_childs_contract(shop: Workshop, tmp_path: Path) -> None:
     script = """
     env > $DISPATCH_DIR/env; cp $DISPATCH_DIR/env $OUT/env
     cat $DISPATCH_TASK > $OUT/task; git symbolic-ref --short HEAD > $OUT/branch; pwd -P > $OUT/pwd
-    readlink /proc/self/fd/0 > $OUT/stdin; git rev-parse --show-toplevel > $OUT/top; wc -c < $DISPATCH_INBOX > $OUT/inbox
+    readlink /proc/self/fd/0 > $OUT/stdin; git rev-parse --show-toplevel > $OUT/top
+    wc -c < $DISPATCH_INBOX > $OUT/inbox
     """
     shop.run(
         assignment("s1", script, title="A title", task="Do {this} $HOME.", env=(("OUT", str(tmp_path)), ("PLAN", "x")))
@@ -279,7 +280,8 @@ def test_a_pull_request_file_without_an_address_is_none(shop: Workshop, text: st
 
 
 def test_messages_reach_the_inbox_in_order(shop: Workshop, tmp_path: Path) -> None:
-    script = f"touch $DISPATCH_DIR/here; until [ $(wc -l < $DISPATCH_INBOX) -ge 2 ]; do sleep 0.01; done; cp $DISPATCH_INBOX {tmp_path}/inbox"
+    both = "until [ $(wc -l < $DISPATCH_INBOX) -ge 2 ]; do sleep 0.01; done"
+    script = f"touch $DISPATCH_DIR/here; {both}; cp $DISPATCH_INBOX {tmp_path}/inbox"
     shop.submit(assignment("s1", script))
     wait_until_here(shop, "s1@1")
     assert shop.send("s1@1", "first\nline two ü") == "turn-2"
@@ -416,7 +418,7 @@ def test_a_later_attempt_waits_for_the_earlier_one_to_stop(shop: Workshop, tmp_p
     shop.submit(
         assignment(
             "s1",
-            f"trap 'sleep 0.1; echo 1 out >> {trace}; exit 3' TERM; touch $DISPATCH_DIR/here; while :; do sleep 0.01; done",
+            WAITS.replace("exit 3", f"sleep 0.1; echo 1 out >> {trace}; exit 3"),
         )
     )
     wait_until_here(shop, "s1@1")
@@ -430,7 +432,7 @@ def test_a_waiting_attempt_can_be_canceled(shop: Workshop, tmp_path: Path) -> No
     shop.submit(
         assignment(
             "s1",
-            f"trap 'until [ -e {tmp_path}/go ]; do sleep 0.01; done; exit 3' TERM; touch $DISPATCH_DIR/here; while :; do sleep 0.01; done",
+            WAITS.replace("exit 3", f"until [ -e {tmp_path}/go ]; do sleep 0.01; done; exit 3"),
         )
     )
     wait_until_here(shop, "s1@1")

@@ -7,10 +7,10 @@ import threading
 from pathlib import Path
 
 import pytest
-from tests.integration.workshop import Repo, Workshop, assignment, install_hook, make_repo, until, workshop
 
 from harness.local import git as git_module
 from harness.session import Assignment, SessionPhase, SessionState
+from tests.integration.workshop import Repo, Workshop, assignment, install_hook, make_repo, until, workshop
 
 MERGED, CLOSED, FAILED = SessionPhase.MERGED, SessionPhase.CLOSED, SessionPhase.FAILED
 
@@ -21,7 +21,7 @@ def repo(tmp_path: Path) -> Repo:
 
 
 @pytest.fixture
-def shop(repo: Repo):  # noqa: ANN201
+def shop(repo: Repo):
     with workshop(repo) as open_shop:
         yield open_shop
 

@@ -9,10 +9,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tests.integration.workshop import Repo, assignment, install_hook, make_repo, workshop
 
 from harness.local import LocalSessionHost, RepositoryError
 from harness.session import SessionPhase
+from tests.integration.workshop import Repo, assignment, install_hook, make_repo, workshop
 
 
 def refusal(folder: Path, **options: str) -> str:

@@ -7,16 +7,17 @@ import json
 from pathlib import Path
 
 import pytest
-from tests.integration.workshop import Repo, Workshop, assignment, make_repo, workshop
 
 from harness.session import SessionPhase, SessionState
+from tests.integration.workshop import Repo, Workshop, assignment, make_repo, workshop
 
 MERGED, CLOSED = SessionPhase.MERGED, SessionPhase.CLOSED
 COMMIT = "git add -A; git commit -qm work; "
+DIVERGED = f"git checkout -q -b x; echo x > a.txt; {COMMIT} git checkout -q -; echo y > a.txt; {COMMIT}"
 
 
 @pytest.fixture
-def shop(tmp_path: Path):  # noqa: ANN201
+def shop(tmp_path: Path):
     with workshop(make_repo(tmp_path / "repo")) as open_shop:
         yield open_shop
         open_shop.repo.check_sound()
@@ -63,8 +64,7 @@ def test_commits_on_two_branches_close_and_both_are_kept(shop: Workshop) -> None
 
 
 def test_an_unresolved_conflict_closes_and_is_kept(shop: Workshop) -> None:
-    script = f"git checkout -q -b x; echo x > a.txt; {COMMIT} git checkout -q dispatch/s1/1; echo y > a.txt; {COMMIT} git merge x; exit 0"
-    state = run(shop, script)
+    state = run(shop, f"{DIVERGED} git merge x; exit 0")
     assert (state.phase, state.detail) == (CLOSED, "conflicts were left unresolved in a.txt")
     assert "<<<<<<<" in shop.repo.show("refs/dispatch/keep/s1/1", "a.txt")
     assert "<<<<<<<" not in shop.repo.show("main", "a.txt")
@@ -72,8 +72,7 @@ def test_an_unresolved_conflict_closes_and_is_kept(shop: Workshop) -> None:
 
 
 def test_an_unfinished_rebase_does_not_reach_the_next(shop: Workshop) -> None:
-    script = f"git checkout -q -b x; echo x > a.txt; {COMMIT} git checkout -q dispatch/s1/1; echo y > a.txt; {COMMIT} git rebase x; exit 1"
-    run(shop, script)
+    run(shop, f"{DIVERGED} git rebase x; exit 1")
     next_is_as_new(shop)
 
 
@@ -150,10 +149,10 @@ def test_locks_of_a_git_that_was_killed_are_no_hindrance(shop: Workshop) -> None
 
 
 def test_a_repository_inside_is_neither_merged_nor_lost(shop: Workshop) -> None:
-    script = "git init -q dep; cd dep; git config user.name x; git config user.email x@y; echo d > d.txt; git add .; git commit -qm d; cd ..; echo 1 > 1.txt"
-    assert run(shop, script, verify=("sh", "-c", "test ! -e dep")).phase is MERGED
+    script = "git init -q dep; cd dep; echo d > d.txt; git add .; git -c user.name=x -c user.email=x@y commit -qm d; "
+    assert run(shop, script + "cd ..; echo 1 > 1.txt", verify=("sh", "-c", "test ! -e dep")).phase is MERGED
     assert shop.repo.files() == ["1.txt", "a.txt"]
-    aside = [path for path in (shop.repo.root / "worktrees").glob("*/dep/d.txt")]
+    aside = list((shop.repo.root / "worktrees").glob("*/dep/d.txt"))
     assert [path.read_text() for path in aside] == ["d\n"]
     note = json.loads((shop.repo.root / "worktrees" / f"{aside[0].parents[1].name}.lock").read_text())
     assert "dep: a repository of its own" in note["aside"]
@@ -168,8 +167,10 @@ def test_a_stash_is_kept(shop: Workshop) -> None:
 
 
 def test_odd_names_are_merged_as_they_are(shop: Workshop) -> None:
-    script = r"""printf x > "$(printf 'caf\351')"; printf x > "$(printf 'a\nb')"; printf x > ' -x'; printf x > ':(top)y'; mkdir d; ln -s ../a.txt d/l"""
-    assert run(shop, script).phase is MERGED
+    script = (
+        r"""printf x > "$(printf 'caf\351')"; printf x > "$(printf 'a\nb')"; printf x > ' -x'; printf x > ':(top)y'"""
+    )
+    assert run(shop, script + "; mkdir d; ln -s ../a.txt d/l").phase is MERGED
     names = shop.repo.git("ls-tree", "-r", "--name-only", "main").splitlines()
     assert len(names) == 6
 
@@ -186,7 +187,8 @@ def test_a_symlink_out_of_the_worktree_is_not_followed_when_it_is_cleaned(shop: 
 def test_history_of_its_own_closes_and_is_kept(shop: Workshop) -> None:
     state = run(
         shop,
-        "git checkout -q --orphan new; git rm -rqf .; echo 1 > 1.txt; git add .; git commit -qm root; git branch -f dispatch/s1/1 HEAD; git checkout -q dispatch/s1/1",
+        f"git checkout -q --orphan new; git rm -rqf .; echo 1 > 1.txt; {COMMIT}"
+        "git branch -f dispatch/s1/1 HEAD; git checkout -q dispatch/s1/1",
     )
     assert state.phase is CLOSED
     assert "unrelated histories" in state.detail

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 import subprocess
 import threading
 import time
@@ -14,6 +13,7 @@ from pathlib import Path
 from harness.local import LocalSessionHost
 from harness.session import Assignment, Recipe, SessionPhase, SessionState
 
+ROOT_OF_TESTS = Path(__file__).parents[2]
 LIMIT_S = 30.0
 GRAPH = "graph1"
 
@@ -195,9 +195,8 @@ def alive(pid: int) -> bool:
 def in_environment(fragment: str) -> list[int]:
     """The processes whose environment has the text."""
     found = []
-    for entry in os.listdir("/proc"):
-        if entry.isdigit():
-            with contextlib.suppress(OSError):
-                if fragment.encode() in Path(f"/proc/{entry}/environ").read_bytes() and alive(int(entry)):
-                    found.append(int(entry))
+    for process in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            if fragment.encode() in (process / "environ").read_bytes() and alive(int(process.name)):
+                found.append(int(process.name))
     return found
