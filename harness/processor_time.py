@@ -116,7 +116,7 @@ def _members(groups: Set[int], table: ProcessTable) -> dict[ProcessKey, ProcessS
         return {}
     leaders = [procfs.stat_of(number, table.root) for number in groups]
     oldest = min(0 if leader is None else leader.start_ticks for leader in leaders)
-    stats = table.since(oldest)
+    stats = table.since(oldest).stats
     return {(stat.pid, stat.start_ticks): stat for stat in stats if stat.group in groups or stat.session in groups}
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import attrs
@@ -96,6 +96,14 @@ def environ_of(pid: int, root: Path = ROOT) -> frozenset[bytes]:
     return frozenset((read(f"{root}/proc/{pid}/environ") or b"").split(b"\0"))
 
 
+def is_blank(pid: int, root: Path = ROOT) -> bool:
+    """Whether it has neither arguments nor environment: it is about to become another program, or to end.
+
+    Kernel threads, children of 2, never have any.
+    """
+    return not any(read(f"{root}/proc/{pid}/{name}") for name in ("environ", "cmdline"))
+
+
 def boot_id(root: Path = ROOT) -> str:
     """What tells this boot from every other: the kernel's random id, else the time of the boot."""
     identity = read(f"{root}/proc/sys/kernel/random/boot_id")
@@ -105,6 +113,18 @@ def boot_id(root: Path = ROOT) -> str:
         if line.startswith(b"btime "):
             return line.decode("ascii")
     return ""
+
+
+@attrs.frozen
+class Snapshot:
+    """What was seen of the process table, in no order, zombies included. `vanished`: listed, but gone when looked at.
+
+    The table isn't read in one instant: a child that was forked after the listing by a process that ended before it was
+    looked at is not in it.
+    """
+
+    stats: Sequence[ProcessStat]
+    vanished: Sequence[int] = ()
 
 
 @attrs.define
@@ -121,20 +141,23 @@ class ProcessTable:
     _started: dict[int, int] = attrs.field(factory=dict, init=False)
     _forget_at: float = attrs.field(default=float("-inf"), init=False)
 
-    def since(self, start_ticks: int) -> list[ProcessStat]:
-        """In no order; zombies included."""
+    def since(self, start_ticks: int) -> Snapshot:
+        """The processes started at that tick after the boot, or later."""
         now = self.clock()
         if now >= self._forget_at:
             self._started, self._forget_at = {}, now + self.trust_s
-        known, found = self._started, []
+        known = self._started
+        found: list[ProcessStat] = []
+        vanished: list[int] = []
         self._started = {}
         for pid in pids(self.root):
             if (started := known.get(pid, start_ticks)) >= start_ticks:
                 stat = stat_of(pid, self.root)
                 if stat is None:
+                    vanished.append(pid)
                     continue
                 started = stat.start_ticks
                 if started >= start_ticks:
                     found.append(stat)
             self._started[pid] = started
-        return found
+        return Snapshot(found, vanished)

@@ -20,11 +20,13 @@ from collections.abc import Iterable, Sequence, Set
 import attrs
 
 from harness import procfs
-from harness.procfs import ProcessStat, ProcessTable
+from harness.procfs import ProcessStat, ProcessTable, Snapshot
 
 TOKEN_VARIABLE = "DISPATCH_SESSION"
 KILL_LIMIT_S = 5.0  #: after SIGKILL: what then still runs is stuck in the kernel, or another user's
 KILL_AGAIN_S = 0.5  #: a tree that forks while it is being killed is looked up anew after so long
+LOOKS_S = (0.0005, 0.001, 0.002, 0.004, 0.008, 0.016, 0.032)  #: pauses while the process table is in motion
+KERNEL = 2  #: the pid of kthreadd, the parent of all kernel threads; without arguments for good
 LOOK_AGAIN_S = 0.02  #: between looks at a process where the kernel has no pidfd to wait on
 
 
@@ -68,7 +70,8 @@ def is_alive(mark: ProcessMark) -> bool:
 
 def find_by_token(token: str) -> list[int]:
     """The running processes, ascending, that carry the token in `DISPATCH_SESSION`. An empty token finds none."""
-    return sorted(stat.pid for stat in ProcessTable().since(0) if not stat.ended and _carries(stat.pid, token))
+    stats = ProcessTable().since(0).stats
+    return sorted(stat.pid for stat in stats if not stat.ended and _carries(stat.pid, token))
 
 
 def members_of(
@@ -88,6 +91,17 @@ def members_of(
     if sure or any(stat in led for stat in proven):
         return led + [stat for stat in proven if stat not in led]
     return proven
+
+
+def unclear_in(snapshot: Snapshot, leader: ProcessMark) -> set[object]:
+    """What may hide a member of a session. Marks stand for what hides none if it is seen a second time.
+
+    Who ended after the table was listed may have forked just before: a pid that has vanished, or a zombie, unless it
+    was one before. And who is about to become another program shows no token for a moment.
+    """
+    zombies = {_mark(stat) for stat in snapshot.stats if stat.ended} - {leader}
+    running = [stat for stat in snapshot.stats if not stat.ended and KERNEL not in (stat.pid, stat.parent)]
+    return {*zombies, *snapshot.vanished, *(stat.pid for stat in running if procfs.is_blank(stat.pid))}
 
 
 @attrs.define
@@ -126,13 +140,25 @@ class Ending:
         return members
 
     def _members(self) -> list[ProcessMark]:
-        same_boot = self.leader.boot_id == this_boot()
-        stats = self.table.since(self.leader.start_ticks if same_boot else 0)
-        found = members_of(stats, self.leader, self.token, self._known)
+        found = self._found()
         self._known = {_mark(stat) for stat in found}
         if self.group_told:
             self._told |= {_mark(stat) for stat in found if stat.group == self.leader.pid}
         return list(self._known)
+
+    def _found(self) -> list[ProcessStat]:
+        """None only if the last look at the table can't have missed any."""
+        since = self.leader.start_ticks if self.leader.boot_id == this_boot() else 0
+        before: Set[object] = set()
+        for pause_s in LOOKS_S:
+            snapshot = self.table.since(since)
+            found = members_of(snapshot.stats, self.leader, self.token, self._known)
+            unclear = unclear_in(snapshot, self.leader)
+            if found or unclear <= before:
+                return found
+            before = {each for each in unclear if isinstance(each, ProcessMark)}
+            time.sleep(pause_s)
+        return []
 
     def _ask(self, members: Iterable[ProcessMark]) -> None:
         """SIGTERM, once each, since many take a second one for impatience; SIGCONT lets a stopped one hear it."""

@@ -64,7 +64,8 @@ class ProcessWatcher:
         self._table = table or ProcessTable()
         self._thread = threading.Thread(target=self._run, name=THREAD_NAME, daemon=True)
         self._ready = threading.Event()
-        self._lock = threading.Lock()  # guards the next two: whether there is a loop to tell something
+        # Guards the next two: whether there is a loop to tell something. A signal handler may come back to it.
+        self._lock = threading.RLock()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._context = contextvars.Context()  # of the loop; a caller's own would name the caller's loop to anyio
         self._accepting = False
@@ -93,7 +94,7 @@ class ProcessWatcher:
             self._thread.join()
 
     def spawn(self, child: Child, on_exit: Callable[[Exit], None]) -> Running:
-        """Starts the child; `on_exit` is called once, from the watcher's thread, when nothing of it is left.
+        """Starts the child; `on_exit` is called once, from the watcher's thread, when nothing of it is left; be quick.
 
         Raises `OSError` if its log can't be opened or its command not be started (not found, not executable, no such
         folder, an argument that can't be passed), and `RuntimeError` if the watcher doesn't run.

@@ -54,7 +54,7 @@ class Child:
 
     argv: tuple[str, ...] = attrs.field(validator=_argument_vector)
     cwd: Path
-    env: Mapping[str, str]
+    env: Mapping[str, str] = attrs.field(repr=False)
     log: Path
     log_limit_bytes: int = LOG_LIMIT_BYTES
     quiet_limit_s: float = 0.0
@@ -83,7 +83,7 @@ class Exit:
     survivors: tuple[int, ...] = ()
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class Running:
     """A child under way. What it tells may be read, and `stop` and `kill` called, from any thread and at any time.
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import functools
+import io
 import logging
 import os
 import random
@@ -12,7 +13,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import attrs
@@ -21,7 +22,7 @@ import trio
 
 from harness import procfs
 from harness.local.process import Child, Exit, ProcessWatcher, find_by_token, is_alive
-from harness.procfs import ProcessStat, ProcessTable
+from harness.procfs import ProcessTable, Snapshot
 from tests.integration.family import LIMIT_S, Ended, Family, eventually
 
 IGNORES_SIGTERM = "trap '' TERM; echo ready; while :; do sleep 0.05; done"
@@ -290,9 +291,9 @@ def test_of_a_hundred_trees_that_are_stopped_nothing_is_left(family: Family) -> 
 class Immortal(ProcessTable):
     """Shows a process that never ends in every group, beside those there are."""
 
-    def since(self, start_ticks: int) -> list[ProcessStat]:
-        stats = super().since(start_ticks)
-        return [*stats, *(attrs.evolve(stat, pid=4_000_000, state="D") for stat in stats if stat.state == "Z")]
+    def since(self, start_ticks: int) -> Snapshot:
+        stats = super().since(start_ticks).stats
+        return Snapshot([*stats, *(attrs.evolve(stat, pid=4_000_000, state="D") for stat in stats if stat.ended)])
 
 
 def test_what_can_t_be_ended_is_named_and_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -311,7 +312,7 @@ def test_what_can_t_be_ended_is_named_and_not_waited_for(tmp_path: Path, monkeyp
 class Unreadable(ProcessTable):
     """A table that can't be read, as when no descriptor is left."""
 
-    def since(self, start_ticks: int) -> list[ProcessStat]:
+    def since(self, start_ticks: int) -> Snapshot:
         raise OSError(errno.EMFILE, "too many open files")
 
 
@@ -443,6 +444,46 @@ def test_hundreds_of_quick_children_leave_no_zombie_and_no_descriptor(family: Fa
     assert descriptors() == before
 
 
+def test_children_start_beside_threads_that_are_busy_and_hold_locks(family: Family) -> None:
+    """A child that forked with a lock held elsewhere would hang before it becomes the command."""
+    over = threading.Event()
+    journal = logging.getLogger("test.busy")
+    journal.addHandler(logging.StreamHandler(io.StringIO()))
+    journal.propagate = False
+
+    def busy() -> None:
+        while not over.is_set():
+            journal.warning("%s", "x" * 100)
+
+    threads = [threading.Thread(target=busy) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    try:
+        reports = [Ended() for _ in range(30)]
+        for ended in reports:
+            family.watcher.spawn(family.child("true"), ended)
+        assert [ended.wait().code for ended in reports] == [0] * 30
+    finally:
+        over.set()
+        for thread in threads:
+            thread.join()
+
+
+def test_how_a_program_of_many_threads_was_killed_is_known(family: Family) -> None:
+    """Its first thread is gone before the others are; only then can it be reaped."""
+    source = """
+import threading
+for _ in range(50):
+    threading.Thread(target=threading.Event().wait).start()
+print("ready", flush=True)
+"""
+    for _ in range(10):
+        running, ended, lines = family.start(*python(source))
+        lines.wait("ready")
+        running.kill()
+        assert ended.wait().signal == signal.SIGKILL
+
+
 @pytest.mark.parametrize("seed", range(3))
 def test_stopping_killing_and_ending_by_itself_race_to_one_report(family: Family, seed: int) -> None:
     dice = random.Random(seed)
@@ -451,7 +492,8 @@ def test_stopping_killing_and_ending_by_itself_race_to_one_report(family: Family
         ended = Ended()
         life = dice.choice(["0", "0.01", "0.03", "1000"])
         running = family.watcher.spawn(family.child("sh", "-c", f"sleep 1000 & sleep {life}"), ended)
-        orders = [functools.partial(running.stop, dice.choice([0.0, 0.02])), running.kill, running.kill]
+        stop = functools.partial(running.stop, dice.choice([0.0, 0.02]))
+        orders: list[Callable[[], None]] = [stop, running.kill, running.kill]
         dice.shuffle(orders)
         started.append((ended, orders))
 

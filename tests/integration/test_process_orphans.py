@@ -31,14 +31,14 @@ watcher = ProcessWatcher()
 watcher.start()
 env = {**os.environ, "DISPATCH_SESSION": token}
 child = Child(("bash", "-c", script), folder, env, folder / "log", on_line=lambda line: said.set())
-exits = []
-running = watcher.spawn(child, exits.append)
+exits, ended = [], threading.Event()
+running = watcher.spawn(child, lambda exit_: (exits.append(exit_), ended.set()))
 assert said.wait(60)
 mark = running.mark
 print(json.dumps([mark.pid, mark.start_ticks, mark.boot_id]), flush=True)
 exec(then)
 """
-TREE = "sleep 1000 & setsid sleep 1000 & (trap '' TERM; while :; do sleep 0.05; done) & echo ready; wait"
+TREE = "sleep 1000 & setsid sleep 1000 & (trap '' TERM; echo ready; while :; do sleep 0.05; done) & wait"
 
 
 @attrs.frozen
@@ -180,7 +180,9 @@ WITHOUT_PIDFD = "import os\ndel os.pidfd_open\n"
 
 
 def test_it_all_works_where_the_kernel_has_no_pidfd(stage: Stage) -> None:
-    then = "running.stop(0.3); watcher.stop(kill=True); print(exits[0].signal, exits[0].killed, exits[0].survivors)"
+    then = (
+        "running.stop(0.3); ended.wait(60); watcher.stop(); print(exits[0].signal, exits[0].killed, exits[0].survivors)"
+    )
     program = stage.program(TREE, then, prelude=WITHOUT_PIDFD)
     output, errors = program.process.communicate(timeout=LIMIT_S)
     assert (output, errors) == ("15 True ()\n", "")

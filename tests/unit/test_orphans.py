@@ -20,7 +20,7 @@ from harness.local.orphans import (
     members_of,
     this_boot,
 )
-from harness.procfs import ProcessStat, ProcessTable, stat_of
+from harness.procfs import ProcessStat, ProcessTable, Snapshot, stat_of
 
 LEADER = 4_000_100  # beyond any pid there is
 OTHER_BOOT = "another boot"
@@ -141,8 +141,8 @@ def test_a_mark_is_of_one_process_for_good() -> None:
 class Immortal(ProcessTable):
     """A table in which one process never ends, as one that is stuck in the kernel."""
 
-    def since(self, start_ticks: int) -> list[ProcessStat]:
-        return [process(LEADER)]
+    def since(self, start_ticks: int) -> Snapshot:
+        return Snapshot([process(LEADER)])
 
 
 def test_ending_asks_then_kills_then_gives_up() -> None:
@@ -165,3 +165,46 @@ def test_the_time_to_kill_may_be_moved_forward() -> None:
     ending.kill_at = 101.0
     ending.round(101.0)
     assert ending.killed
+
+
+class Reel(ProcessTable):
+    """A table that shows one snapshot after the other, the last one for ever."""
+
+    def show(self, *snapshots: Snapshot) -> Reel:
+        self._snapshots = list(snapshots)
+        return self
+
+    def since(self, start_ticks: int) -> Snapshot:
+        return self._snapshots.pop(0) if len(self._snapshots) > 1 else self._snapshots[0]
+
+
+EMPTY = Snapshot([process(LEADER, state="Z")])
+LATE = Snapshot([process(LEADER, state="Z"), process(GRANDCHILD)])
+FORKERS = [
+    ("it has vanished", Snapshot([process(LEADER, state="Z")], [CHILD])),
+    ("it is a zombie", Snapshot([process(LEADER, state="Z"), process(CHILD, STRANGER, STRANGER, state="Z")])),
+    ("it is on its way to another program", Snapshot([process(LEADER, state="Z"), process(CHILD, STRANGER, STRANGER)])),
+]
+
+
+@pytest.mark.parametrize("forker", [forker[1] for forker in FORKERS], ids=[forker[0] for forker in FORKERS])
+def test_one_that_could_hide_another_is_reason_to_look_again(forker: Snapshot) -> None:
+    ending = Ending(mark(), "", kill_at=110.0, table=Reel().show(forker, LATE))
+    assert ending.round(100.0) == [mark(GRANDCHILD)]
+
+
+@pytest.mark.parametrize("snapshot", [EMPTY, *(forker[1] for forker in FORKERS)])
+def test_looking_again_comes_to_an_end(snapshot: Snapshot) -> None:
+    ending = Ending(mark(), "", kill_at=110.0, table=Reel().show(snapshot))
+    assert ending.round(100.0) == []
+
+
+def test_one_look_is_enough_when_nothing_moves() -> None:
+    ending = Ending(mark(), "", kill_at=110.0, table=Reel().show(EMPTY, LATE))
+    assert ending.round(100.0) == []
+
+
+def test_a_zombie_that_stays_hides_nothing() -> None:
+    zombie = Snapshot([process(LEADER, state="Z"), process(CHILD, STRANGER, STRANGER, state="Z")])
+    ending = Ending(mark(), "", kill_at=110.0, table=Reel().show(zombie, zombie, LATE))
+    assert ending.round(100.0) == []

@@ -44,6 +44,23 @@ def test_a_process_that_is_gone(tmp_path: Path) -> None:
     assert procfs.environ_of(42, tmp_path) == {b""}
 
 
+@pytest.mark.parametrize(
+    ("files", "blank"),
+    [
+        ({"environ": b"A=1\0", "cmdline": b"sh\0"}, False),
+        ({"environ": b"", "cmdline": b"sh\0"}, False),
+        ({"environ": b"", "cmdline": b""}, True),
+        ({}, True),
+    ],
+    ids=["an ordinary process", "no environment", "on its way to another program", "gone"],
+)
+def test_a_process_may_be_blank(tmp_path: Path, files: dict[str, bytes], blank: bool) -> None:
+    record(tmp_path, 42)
+    for name, content in files.items():
+        (tmp_path / "proc" / "42" / name).write_bytes(content)
+    assert procfs.is_blank(42, tmp_path) is blank
+
+
 def test_only_numbers_are_processes(tmp_path: Path) -> None:
     for name in ("1", "42", "self", "sys", "4x"):
         (tmp_path / "proc" / name).mkdir(parents=True)
@@ -70,26 +87,28 @@ def test_the_table_gives_what_started_since(tmp_path: Path) -> None:
     for pid, start in ((1, 0), (50, 99), (51, 100), (52, 101)):
         record(tmp_path, pid, start)
     (tmp_path / "proc" / "60").mkdir()  # it ended while the table was read
-    assert {stat.pid for stat in ProcessTable(root=tmp_path).since(100)} == {51, 52}
+    snapshot = ProcessTable(root=tmp_path).since(100)
+    assert {stat.pid for stat in snapshot.stats} == {51, 52}
+    assert snapshot.vanished == [60]
 
 
 def test_the_table_opens_no_process_it_knows_to_be_older_for_as_long_as_it_trusts(tmp_path: Path) -> None:
     now = 0.0
     table = ProcessTable(trust_s=1.0, root=tmp_path, clock=lambda: now)
     record(tmp_path, 50, start=10)
-    assert table.since(100) == []
+    assert table.since(100).stats == []
     record(tmp_path, 50, start=200)  # the pid was handed out again
     record(tmp_path, 51, start=200)
     now = 0.9
-    assert {stat.pid for stat in table.since(100)} == {51}
+    assert {stat.pid for stat in table.since(100).stats} == {51}
     now = 1.0
-    assert {stat.pid for stat in table.since(100)} == {50, 51}
+    assert {stat.pid for stat in table.since(100).stats} == {50, 51}
 
 
 def test_the_table_reads_those_it_does_not_know_to_be_older_every_time(tmp_path: Path) -> None:
     table = ProcessTable(root=tmp_path, clock=lambda: 0.0)
     record(tmp_path, 50, start=200)
-    assert [stat.start_ticks for stat in table.since(100)] == [200]
+    assert [stat.start_ticks for stat in table.since(100).stats] == [200]
     record(tmp_path, 50, start=300)
-    assert [stat.start_ticks for stat in table.since(100)] == [300]
-    assert [stat.start_ticks for stat in table.since(0)] == [300]
+    assert [stat.start_ticks for stat in table.since(100).stats] == [300]
+    assert [stat.start_ticks for stat in table.since(0).stats] == [300]
