@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable
 
+import anyio
+
 from dispatch import commands as c
-from dispatch.calls import DEFAULT_TIMEOUT_S, Line
+from dispatch.calls import DEFAULT_TIMEOUT_S, Deadline, Line
 from dispatch.commands import Proof
 from dispatch.intent import Intent
 from dispatch.machine import Unproven
@@ -67,16 +69,20 @@ class AwaitableCalls:
         *,
         timeout: float | None = DEFAULT_TIMEOUT_S,
     ) -> RouteResult:
-        result = await self._line.ask_async(c.Route(intent, message, new_slice), timeout)
+        deadline = Deadline(timeout, anyio.current_time)
+        result = await self._line.ask_async_by(c.Route(intent, message, new_slice), deadline)
         if isinstance(result, Unproven):
-            proof = await self._prove(intent)
-            result = await self._line.ask_async(c.Route(intent, message, new_slice, proof), timeout)
+            proof = await self._proof(intent, deadline)
+            result = await self._line.ask_async_by(c.Route(intent, message, new_slice, proof), deadline)
         assert isinstance(result, RouteResult)
         return result
 
+    async def _proof(self, intent: Intent, deadline: Deadline) -> Proof:
+        with anyio.move_on_after(deadline.left):
+            return await self._prove(intent)
+        raise self._line.late(deadline)
+
     async def observe_session(self, state: SessionState) -> None:
-        if not isinstance(state, SessionState):
-            raise TypeError(f"a report must be a SessionState, not {type(state).__name__}")
         self._line.tell(c.Observe(state))
 
     async def remeasure(self, *, timeout: float | None = DEFAULT_TIMEOUT_S) -> None:
@@ -99,9 +105,16 @@ class AwaitableCalls:
         return snapshot
 
     async def settle(self, timeout: float | None = DEFAULT_TIMEOUT_S) -> None:
-        before, after = -1, await self._line.ask_async(Settle(), timeout)
+        deadline = Deadline(timeout, anyio.current_time)
+        before, after = -1, await self._line.ask_async_by(Settle(), deadline)
         while before != after:
-            before, after = after, await self._line.ask_async(Settle(), timeout)
+            before, after = after, await self._line.ask_async_by(Settle(), deadline)
+
+    async def wait_for_change(self, since: int, timeout: float = DEFAULT_TIMEOUT_S) -> int:
+        return await self._line.health.wait_async(since, timeout)
+
+    async def check(self, *, timeout: float | None = None) -> None:
+        await self._line.ask_async(c.Check(), timeout)
 
     async def list(self, *, timeout: float | None = DEFAULT_TIMEOUT_S) -> list[SliceView]:  # last: it hides the type
         slices: list[SliceView] = await self._line.ask_async(c.ListSlices(), timeout)

@@ -64,18 +64,20 @@ class CapGauge:
         return cap
 
     def reading(self, running: int) -> Cap:
-        """The same with its derivation in words."""
-        places = self.places(running)
+        """The same with its derivation in words, both from one measurement."""
         try:
-            words = getattr(self._measures, "derivation", "") or self._derive()
-            least = [reading for limit in self._limits if (reading := limit.cap(running)).cap is not None]
+            cores, load = self._measures.cores, self._measures.load
+            words = getattr(self._measures, "derivation", "") or _derive(cores, load)
+            readings = [limit.cap(running) for limit in self._limits]
+            places = min([worker_cap(cores, load), *(reading.cap for reading in readings if reading.cap is not None)])
         except Exception as error:  # noqa: BLE001 - as above
             return Cap(running, f"the host can't be measured: {error}")
-        return Cap(places, "; ".join([words, *(reading.derivation for reading in least)]))
+        told = [reading.derivation for reading in readings if reading.cap is not None]
+        return Cap(places, "; ".join([words, *told]))
 
-    def _derive(self) -> str:
-        cores, load = self._measures.cores, self._measures.load
-        return f"cap {worker_cap(cores, load)} = max(1, floor({_plain(cores)} cores - {_plain(load)} load))"
+
+def _derive(cores: float, load: float) -> str:
+    return f"cap {worker_cap(cores, load)} = max(1, floor({_plain(cores)} cores - {_plain(load)} load))"
 
 
 def _plain(number: float) -> str:

@@ -2,11 +2,41 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import attrs
+from attrs.validators import instance_of, optional
 
 from dispatch.intent import Intent
 from dispatch.slice import Slice
-from harness import Assignment, SessionState
+from harness import Assignment, SessionPhase, SessionState
+
+TURNS_LIMIT = 2**31
+
+
+def _check_text(_: object, attribute: attrs.Attribute[str], value: object) -> None:
+    if not isinstance(value, str):
+        raise TypeError(f"{attribute.name} must be text, not {type(value).__name__}")
+
+
+def _text() -> Any:
+    return attrs.field(default="", validator=_check_text)
+
+
+def check_report(_: object, __: object, report: Any) -> None:
+    """Refuse, in its host's thread, a report that is none: with `TypeError` or `ValueError`, which name the field."""
+    if not isinstance(report, SessionState):
+        raise TypeError(f"a report must be a SessionState, not {type(report).__name__}")
+    if not isinstance(report.phase, SessionPhase):
+        raise TypeError(f"phase must be a SessionPhase, not {report.phase!r}")
+    for name in ("assignment_id", "branch", "pull_request_url", "error", "detail", "checkpoint"):
+        if not isinstance(getattr(report, name), str):
+            raise TypeError(f"{name} must be text, not {type(getattr(report, name)).__name__}")
+    if not isinstance(report.turns, int):
+        raise TypeError(f"turns must be a whole number, not {report.turns!r}")
+    if not 0 <= report.turns < TURNS_LIMIT:
+        raise ValueError(f"turns must be a number from 0 to {TURNS_LIMIT - 1}, not {report.turns}")
+
 
 # --- commands: each changes the graph or is refused, and is followed by a pass ------------------------------------
 
@@ -19,7 +49,7 @@ class Enqueue:
 @attrs.frozen
 class MarkMerged:
     slice_id: str
-    pull_request_url: str = ""
+    pull_request_url: str = _text()
 
 
 @attrs.frozen
@@ -35,23 +65,23 @@ class Retry:
 @attrs.frozen
 class Hold:
     slice_id: str
-    reason: str = ""
+    reason: str = _text()
 
 
 @attrs.frozen
 class Release:
     slice_id: str
-    reason: str = ""
+    reason: str = _text()
 
 
 @attrs.frozen
 class Pause:
-    reason: str = ""
+    reason: str = _text()
 
 
 @attrs.frozen
 class Resume:
-    reason: str = ""
+    reason: str = _text()
 
 
 @attrs.frozen
@@ -75,16 +105,16 @@ class Route:
     """`proof` is None while no check has been made; the reply then may be `UNPROVEN`."""
 
     intent: Intent
-    message: str = ""
+    message: str = _text()
     new_slice: Slice | None = None
-    proof: Proof | None = None
+    proof: Proof | None = attrs.field(default=None, validator=optional(instance_of(Proof)))
 
 
 @attrs.frozen
 class Observe:
-    """A session's report."""
+    """A session's report. Making one raises `TypeError` or `ValueError` for what is no report."""
 
-    report: SessionState
+    report: SessionState = attrs.field(validator=check_report)
 
 
 @attrs.frozen

@@ -205,12 +205,13 @@ class SliceGraph:
 
     def _connect(self, node: SliceNode) -> None:
         nodes, wanted = self.nodes, node.slice
+        known = set(node.depends_on)  # edges that others of the same batch have declared from the other end
         for name in dict.fromkeys(wanted.depends_on):
-            before = nodes[name]
-            if before not in node.depends_on:
+            if (before := nodes[name]) not in known:
                 self._depend(node, before)
+        known = set(node.dependents)
         for name in dict.fromkeys(wanted.required_by):
-            if node not in (after := nodes[name]).depends_on:
+            if (after := nodes[name]) not in known:
                 self._depend(after, node)
         for name in wanted.contends:
             self.claims.declare(node, nodes[name])
@@ -425,10 +426,16 @@ def find_cycle(new: dict[str, Slice], nodes: dict[str, SliceNode]) -> list[str] 
 
 
 def check_acyclic(new: dict[str, Slice], nodes: dict[str, SliceNode]) -> None:
-    """Raise `CycleError` if the new slices close a cycle; free of cost when each only names what came before it."""
+    """Raise `CycleError` if the new slices close a cycle.
+
+    Free of cost when each waits only for what came before it: one that waits for nothing is in no cycle, whatever
+    requires it, and one that nothing new requires and nobody old waits for closes none.
+    """
     seen: set[str] = set()
+    waiting = {name for slice_ in new.values() for name in slice_.required_by if name in new}
     for name, slice_ in new.items():
-        if slice_.required_by or any(before in new and before not in seen for before in slice_.depends_on):
+        waits = slice_.depends_on or name in waiting
+        if (waits and slice_.required_by) or any(before in new and before not in seen for before in slice_.depends_on):
             cycle = find_cycle(new, nodes)
             if cycle:
                 raise CycleError(cycle)

@@ -63,9 +63,18 @@ def check_intent(intent: Intent) -> None:
         _check_text("terms", term)
 
 
+def canonical(intent: Intent) -> Intent:
+    """A checked intent with a tuple for a list of terms: nobody can change it any more."""
+    return intent if type(intent.terms) is tuple else attrs.evolve(intent, terms=tuple(intent.terms))
+
+
 def _check_deadline(deadline: object) -> None:
     if not isinstance(deadline, dt.datetime) or deadline.utcoffset() is None:
         raise InvalidIntentError("deadline", f"must be a datetime with a time zone, not {deadline!r}")
+    try:
+        deadline.astimezone(dt.UTC)
+    except OverflowError:
+        raise InvalidIntentError("deadline", f"lies outside the years 1 to 9999 in UTC: {deadline!r}") from None
 
 
 def _check_text(field: str, text: object, *, printable: bool = False) -> None:

@@ -15,6 +15,7 @@ Which state may follow which is `TRANSITIONS`, and every move is held against it
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -52,9 +53,10 @@ from dispatch.errors import (
 )
 from dispatch.graph import IntentEntry, SliceGraph, SliceNode, check_acyclic
 from dispatch.intent import Intent, check_intent
+from dispatch.intent import canonical as canonical_intent
 from dispatch.preemption import make_room, prune_room
 from dispatch.routing import best_target, targets
-from dispatch.slice import FINISHED, OCCUPYING, Slice, SliceState, check_slice
+from dispatch.slice import FINISHED, OCCUPYING, Slice, SliceState, canonical, check_slice
 from dispatch.store.port import AttemptRow, Changes, Contents, GraphRow, IntentRow, SliceRow
 from dispatch.text import storable
 from dispatch.views import Merge, RouteDecision, RouteResult, SliceView
@@ -76,6 +78,7 @@ TRANSITIONS: dict[SliceState, frozenset[SliceState]] = {
 }
 
 CUT_OFF = "The attempt before this one was cut off when its harness ended; what it had committed may be on its branch."
+ENDED = "The attempt before this one ended without a merge; what it had committed may be on its branch."
 
 
 @attrs.frozen
@@ -102,6 +105,7 @@ class Machine:
         self._attempts: dict[tuple[str, int], AttemptRow] = {}
         self._intents: dict[str, None] = {}  # registered or forgotten since the last write
         self._graph_changed = True
+        self._merged_at = 0.0  # the last merge's time: no two have the same, as `restore` sorts by it
 
     # --- in and out ------------------------------------------------------------------------------------------------
 
@@ -145,7 +149,10 @@ class Machine:
         return effects
 
     def restore(self, contents: Contents, alive: Iterable[str], now: float) -> None:
-        """Take in a stored graph. What held a session not in `alive` (assignment ids) goes back to the queue."""
+        """Take in a stored graph. What held a session not in `alive` (assignment ids) goes back to the queue.
+
+        A session in `alive` that was to stop is asked again: the one request may have been lost with the last owner.
+        """
         self.now = now
         if contents.graph is not None:
             self.graph_id, self.paused = contents.graph.graph_id, contents.graph.paused
@@ -157,16 +164,24 @@ class Machine:
             attached = [self.graph.nodes[name] for name in row.attached]
             self.graph.attach(IntentEntry(row.intent, row.seq, attached))
         for node in nodes:
-            if node.state in OCCUPYING and node.assignment_id not in kept:
-                self._end_attempt(node, "lost", CUT_OFF)
-                node.checkpoint = node.checkpoint or CUT_OFF
-                self._move(node, CANCELED if node.canceling else QUEUED)
+            if node.state in OCCUPYING:
+                self._take_up(node, node.assignment_id in kept)
+
+    def _take_up(self, node: SliceNode, alive: bool) -> None:
+        if not alive:
+            self._note_end(node, "lost", CUT_OFF)  # when it ended nobody knows: nothing is learned from it
+            node.checkpoint = node.checkpoint or CUT_OFF
+            self._move(node, CANCELED if node.canceling else QUEUED)
+        elif node.canceling or node.state is PREEMPTED:
+            node.stopping = False
+            self._ask_to_stop(node)
 
     def _recall(self, rows: Iterable[SliceRow]) -> None:
         """Let the weights see the durations in the order in which they were measured."""
         ended = sorted((row for row in rows if row.state is MERGED and row.ran_s), key=lambda row: row.ended_at)
         for row in ended:
             self.graph.weights.measured(row.slice.recipe.kind, row.ran_s)
+            self._merged_at = row.ended_at
 
     # --- the pass --------------------------------------------------------------------------------------------------
 
@@ -237,14 +252,18 @@ class Machine:
 
     def _merge(self, node: SliceNode) -> list[SliceNode]:
         """Let a slice be merged, and the weights learn from it; returns what it released."""
+        self._merged_at = node.ended_at = max(self.now, math.nextafter(self._merged_at, math.inf))
         released = self._move(node, MERGED)
         if node.ran_s and self.graph.weights.measured(node.slice.recipe.kind, node.ran_s):
             self.graph.reweigh()
         return released
 
     def _end_attempt(self, node: SliceNode, outcome: str, detail: str) -> None:
-        node.ended_at = self.now
         node.ran_s += max(0.0, self.now - node.started_at)
+        self._note_end(node, outcome, detail)
+
+    def _note_end(self, node: SliceNode, outcome: str, detail: str) -> None:
+        node.ended_at = self.now
         self._attempts[node.slice.id, node.attempt] = AttemptRow(
             node.slice.id, node.attempt, node.branch, node.started_at, self.now, outcome, detail
         )
@@ -258,7 +277,7 @@ class Machine:
         self._admit(slices)
         seq = self.graph.next_seq()
         rows = [
-            SliceRow(_titled(slice_), seq + i, QUEUED, hold=slice_.hold, enqueued_at=self.now)
+            SliceRow(canonical(slice_), seq + i, QUEUED, hold=slice_.hold, enqueued_at=self.now)
             for i, slice_ in enumerate(slices)
         ]
         nodes = self.graph.add_all(rows)
@@ -301,9 +320,8 @@ class Machine:
             if node.state in OCCUPYING:
                 self._ask_to_stop(node)
                 self._end_attempt(node, "merged", "marked as merged")
-            node.pull_request_url = command.pull_request_url or node.pull_request_url
+            node.pull_request_url = storable(command.pull_request_url) or node.pull_request_url
             node.error = ""
-            node.ended_at = self.now
             released = self._merge(node)
         return lambda: Merge(view(self.graph, node), tuple(views(self.graph, released)))
 
@@ -329,7 +347,7 @@ class Machine:
     def _hold(self, command: Hold) -> None:
         node = self._unfinished(command.slice_id, "hold")
         if not node.hold:
-            node.hold = command.reason or "held"
+            node.hold = storable(command.reason) or "held"
             self._settle(node)
 
     def _release(self, command: Release) -> None:
@@ -344,7 +362,7 @@ class Machine:
 
     def _pause(self, command: Pause) -> None:
         self._graph_changed |= not self.paused
-        self.paused = self.paused or command.reason or "paused"
+        self.paused = self.paused or storable(command.reason) or "paused"
 
     def _resume(self, command: Resume) -> None:
         self._graph_changed |= bool(self.paused)
@@ -370,7 +388,7 @@ class Machine:
         if command.known and intent.id not in self.graph.intents:
             raise UnknownIntentError(intent.id)
         attached = targets(self.graph, intent)
-        self._register(intent, attached)
+        self._register(canonical_intent(intent), attached)
         return lambda: views(self.graph, attached)
 
     def _register(self, intent: Intent, attached: list[SliceNode]) -> None:
@@ -396,7 +414,7 @@ class Machine:
         return self._route_new(command, proof)
 
     def _route_to(self, node: SliceNode, command: Route) -> Callable[[], RouteResult]:
-        self._register(command.intent, [node])
+        self._register(canonical_intent(command.intent), [node])
         if node.state is not RUNNING:
             return lambda: RouteResult(RouteDecision.QUEUE, node.id, node.assignment_id, view=view(self.graph, node))
         session = node.assignment_id
@@ -408,7 +426,7 @@ class Machine:
             missing = "no slice covers this; give a new slice to be enqueued for it"
             return RouteResult(RouteDecision.NEW, findings=(*proof.findings, missing))
         (node,) = self._add((command.new_slice,))
-        self._register(command.intent, [node])
+        self._register(canonical_intent(command.intent), [node])
         return lambda: RouteResult(
             RouteDecision.NEW, node.id, node.assignment_id, findings=proof.findings, view=view(self.graph, node)
         )
@@ -433,7 +451,7 @@ class Machine:
         self._end_attempt(node, outcome, report.error or report.detail)
         node.error = report.error or (report.detail if state is not MERGED else "")
         if state in (QUEUED, FAILED, IN_REVIEW):
-            node.checkpoint = report.checkpoint or report.detail or report.error or node.checkpoint
+            node.checkpoint = report.checkpoint or report.detail or report.error or node.checkpoint or ENDED
         if counts:
             node.closes += 1
             if node.closes >= node.slice.recipe.max_attempts:
@@ -447,7 +465,8 @@ class Machine:
     def _request_failed(self, command: RequestFailed) -> None:
         node = self.graph.sessions.get(command.assignment_id)
         if node is not None:
-            node.error = command.problem
+            node.error = storable(command.problem)
+            node.stopping = False  # nobody was asked: another cancel asks again
             self._slices[node] = None
 
     def _remeasure(self, command: Remeasure) -> None:
@@ -483,10 +502,6 @@ def _clean(report: SessionState) -> SessionState:
         branch=storable(report.branch),
         pull_request_url=storable(report.pull_request_url),
     )
-
-
-def _titled(slice_: Slice) -> Slice:
-    return slice_ if slice_.title else attrs.evolve(slice_, title=slice_.id)
 
 
 def _task(wanted: Slice, checkpoint: str) -> str:

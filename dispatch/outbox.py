@@ -24,6 +24,7 @@ import anyio.lowlevel
 import attrs
 
 from dispatch.commands import AskToStop, Effect, Launch, Observe, RequestFailed, Send
+from dispatch.errors import NotRunningError
 from dispatch.reply import Reply
 from harness import SessionHost, SessionPhase, SessionState
 
@@ -33,7 +34,8 @@ _MOST_DRAINERS = 256
 _PARKED = 8  # drainers kept for the next burst
 _BREATH = 256  # effects between two checkpoints, so that a long queue doesn't starve the host's own tasks
 _STOP_TRIES = 4
-_FIRST_PAUSE_S = 0.1
+_FIRST_PAUSE_S = 0.4  # before a session is asked again to stop; then four times as long, each time
+_STOPPED = "the service was stopped"
 
 
 @attrs.frozen
@@ -53,41 +55,56 @@ class Errand:
 
 
 class Outbox:
-    """Performs effects against `host`; failures come back through `tell` as messages to the owner."""
+    """Performs effects against `host`; failures come back through `tell` as messages to the owner.
 
-    def __init__(self, host: SessionHost, tell: Callable[[Observe | RequestFailed], None]) -> None:
-        self._host, self._tell = host, tell
+    Whatever a host's method raises is a failure of that one request, be it an `Exception`, a cancellation of its own
+    making or worse.
+    """
+
+    def __init__(
+        self,
+        host: SessionHost,
+        tell: Callable[[Observe | RequestFailed], None],
+        first_pause_s: float = _FIRST_PAUSE_S,
+    ) -> None:
+        self._host, self._tell, self._first_pause_s = host, tell, first_pause_s
         self._queue: deque[Errand | Call] = deque()
         self._busy: dict[str, deque[Errand]] = {}  # sessions with a request under way, and what waits behind it
         self._idle: list[anyio.Event] = []
         self._drainers = 0
         self._outstanding = 0
-        self._count = threading.Lock()  # guards _outstanding and _when_idle: touched by the owner and by the loop
+        self._count = threading.Lock()  # guards what the owner and the loop both touch: _outstanding and these two
         self._when_idle: list[Callable[[], None]] = []
+        self._closed = False
         self._poked = self._relief = False
         self._ready = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="dispatch-outbox", daemon=True)
+        self.thread = threading.Thread(target=self._run, name="dispatch-outbox", daemon=True)
 
     def start(self) -> None:
-        self._thread.start()
+        self.thread.start()
         self._ready.wait()
 
     def stop(self, timeout: float) -> None:
-        """Perform what is queued, for at most `timeout` seconds, and end the thread."""
+        """Perform what is queued, for at most `timeout` seconds, and end the thread. What is left is refused."""
         idle = threading.Event()
         self.when_idle(idle.set)
         idle.wait(timeout)
-        self._loop.call_soon_threadsafe(self._tasks.cancel_scope.cancel)
-        self._thread.join(timeout)
+        self._call_soon(self._tasks.cancel_scope.cancel)
+        self.thread.join(timeout)
 
     def post(self, errands: list[Errand] | list[Call]) -> None:
-        """Queue them and wake the loop. Called once their changes are durable."""
+        """Queue them and wake the loop. Called once their changes are durable.
+
+        Raises `NotRunningError` if the thread has ended.
+        """
         with self._count:
+            if self._closed:
+                raise NotRunningError(_STOPPED)
             self._outstanding += len(errands)
-        self._queue.extend(errands)
+            self._queue.extend(errands)
         if not self._poked:
             self._poked = True
-            self._loop.call_soon_threadsafe(self._relieve)
+            self._call_soon(self._relieve)
 
     def when_idle(self, done: Callable[[], None]) -> None:
         """Call `done` as soon as nothing that was posted is left to do (at once if so now); from any thread."""
@@ -97,10 +114,30 @@ class Outbox:
                 return
         done()
 
+    def _call_soon(self, function: Callable[[], object]) -> None:
+        try:
+            self._loop.call_soon_threadsafe(function)
+        except RuntimeError:
+            return  # the loop has ended: `_close` sees to what is left
+
     # --- in the loop -----------------------------------------------------------------------------------------------
 
     def _run(self) -> None:
-        anyio.run(self._serve, backend="asyncio")
+        try:
+            anyio.run(self._serve, backend="asyncio")
+        finally:
+            self._close()
+
+    def _close(self) -> None:
+        """Nothing is performed any more: nobody may wait for it."""
+        with self._count:
+            self._closed = True
+            left = [*self._queue, *(errand for behind in self._busy.values() for errand in behind)]
+        for errand in left:
+            if isinstance(errand, Call):
+                errand.reply.refuse(NotRunningError(_STOPPED))
+            elif errand.done is not None:
+                errand.done("", _STOPPED)
 
     async def _serve(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -144,7 +181,10 @@ class Outbox:
     async def _answer(self, call: Call) -> None:
         try:
             call.reply.answer(await call.function())
-        except Exception as error:  # noqa: BLE001 - a worker's door: whatever it was, its caller is told
+        except BaseException as error:  # a worker's door: whatever it was, its caller is told
+            if self._ends_with(error):
+                call.reply.refuse(NotRunningError(_STOPPED))
+                raise
             call.reply.refuse(error)
         finally:
             self._finished()
@@ -162,7 +202,7 @@ class Outbox:
         del self._busy[session]
 
     async def _perform(self, errand: Errand) -> None:
-        turn = problem = ""
+        turn, problem = "", _STOPPED
         try:
             match errand.effect:
                 case Launch(assignment):
@@ -171,7 +211,10 @@ class Outbox:
                     await self._ask_to_stop(session)
                 case Send(session, message):
                     turn = await self._host.send(session, message)
-        except Exception as error:  # noqa: BLE001 - a worker's door: the owner is told, and decides
+            problem = ""
+        except BaseException as error:  # a worker's door: the owner is told, and decides
+            if self._ends_with(error):
+                raise
             problem = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
             self._report(errand.effect, problem)
         finally:
@@ -179,27 +222,34 @@ class Outbox:
                 errand.done(turn, problem)
             self._finished()
 
+    def _ends_with(self, error: BaseException) -> bool:
+        """Whether it is this outbox that is being stopped, and not the host that failed."""
+        return not isinstance(error, Exception) and self._tasks.cancel_scope.cancel_called
+
     async def _ask_to_stop(self, session: str) -> None:
         """A stop that did not get through is asked again, a few times: a session nobody can stop holds its place."""
-        for attempt in range(1, _STOP_TRIES):
+        for attempt in range(_STOP_TRIES - 1):
             try:
                 await self._host.cancel(session)
             except Exception as error:  # noqa: BLE001 - a worker's door: the last try's error goes to the owner
                 logger.warning("asking %s to stop failed, trying again: %r", session, error)
-                await anyio.sleep(_FIRST_PAUSE_S * 4**attempt)
+                await anyio.sleep(self._first_pause_s * 4**attempt)
             else:
                 return
         await self._host.cancel(session)
 
     def _report(self, effect: Effect, problem: str) -> None:
-        match effect:
-            case Launch(assignment):
-                error = f"the session could not be opened: {problem}"
-                self._tell(Observe(SessionState(assignment.assignment_id, SessionPhase.FAILED, error=error)))
-            case AskToStop(session):
-                self._tell(RequestFailed(session, f"the session could not be asked to stop: {problem}"))
-            case Send():
-                pass  # the caller who sent it is told by `done`
+        try:
+            match effect:
+                case Launch(assignment):
+                    error = f"the session could not be opened: {problem}"
+                    self._tell(Observe(SessionState(assignment.assignment_id, SessionPhase.FAILED, error=error)))
+                case AskToStop(session):
+                    self._tell(RequestFailed(session, f"the session could not be asked to stop: {problem}"))
+                case Send():
+                    pass  # the caller who sent it is told by `done`
+        except NotRunningError:
+            logger.warning("nobody is left to tell that a request to %s failed: %s", effect.assignment_id, problem)
 
     def _finished(self) -> None:
         with self._count:

@@ -31,6 +31,7 @@ from dispatch.errors import (
     StoreError,
     StoreUnavailableError,
 )
+from dispatch.health import Health
 from dispatch.machine import Machine
 from dispatch.outbox import Errand, Outbox
 from dispatch.reply import Reply
@@ -42,7 +43,7 @@ logger = logging.getLogger(__name__)
 _BATCH = 1024  # messages that share one commit at most
 TICK_S = 1.0
 _RENEW_TICKS = 3  # a claim lasts 10 s: two renewals may be missed
-_BACKLOG = 10_000  # replies that wait for a store out of reach at most; further commands are refused at once
+BACKLOG = 10_000  #: replies that wait for a store out of reach at most; further commands are refused at once
 
 
 @attrs.frozen
@@ -58,32 +59,6 @@ class Settle:
 @attrs.frozen
 class Stop:
     """Write what is left, answer, and end. The store is released by whoever stopped it."""
-
-
-class Health:
-    """How the owner is, readable from any thread: its store's problem, what it died of, how often the graph changed."""
-
-    def __init__(self) -> None:
-        self.store_problem = ""
-        self.failure: DispatchError | None = None
-        self.changes = 0
-        self._changed = threading.Condition()
-        self._watchers = 0
-
-    def change(self) -> None:
-        """The graph has changed and may be looked at. Costs next to nothing while nobody waits for it."""
-        self.changes += 1
-        if self._watchers:
-            with self._changed:
-                self._changed.notify_all()
-
-    def wait(self, since: int, timeout: float) -> int:
-        """The number of changes once it is beyond `since`, or the owner has ended; else after `timeout` seconds."""
-        with self._changed:
-            self._watchers += 1
-            self._changed.wait_for(lambda: self.changes > since or self.failure is not None, timeout)
-            self._watchers -= 1
-        return self.changes
 
 
 class GraphOwner(pykka.ThreadingActor):
@@ -104,7 +79,7 @@ class GraphOwner(pykka.ThreadingActor):
         self._machine, self._gauge, self._outbox, self._store = machine, gauge, outbox, store
         self._clock, self._health = clock, health
         self._status = StoreStatus(store.url if store else "")
-        self._answers: list[tuple[Reply, Any, BaseException | None]] = []
+        self._answers: list[_Answer] = []
         self._steers: list[tuple[Reply, RouteResult]] = []
         self._settlers: list[Reply] = []
         self._handled = self._posted = self._ticks = 0
@@ -115,20 +90,29 @@ class GraphOwner(pykka.ThreadingActor):
     def _create_actor_inbox() -> Any:
         return SimpleQueue()  # a third of the cost of the default queue, which adds a bound and task counting
 
+    def on_start(self) -> None:
+        self._health.own.add(threading.current_thread())
+
     def on_receive(self, message: tuple[Any, Reply | None]) -> None:
         item, reply = message
         self._handled += 1
         if self._over is not None:
-            _deliver(reply, None, self._over)
+            _deliver(reply, None, self._health.gone())
             return
-        if type(item) in _INTERNAL:
+        if reply is not None and self._refuses(item):
+            reply.refuse(self._unavailable())
+        elif type(item) in _INTERNAL:
             _INTERNAL[type(item)](self, reply)
-        elif self._status.reachable or type(item) in _QUESTIONS or len(self._answers) < _BACKLOG:
-            self._take(item, reply)
         else:
-            _deliver(reply, None, self._unavailable())
+            self._take(item, reply)
         if self.actor_inbox.empty() or self._handled >= _BATCH:
             self._flush()
+
+    def _refuses(self, item: Any) -> bool:
+        """Whether the backlog is full. Reports want no reply and are always taken in: a session ends but once."""
+        if self._status.reachable or type(item) in _QUESTIONS or type(item) is Stop:
+            return False
+        return len(self._answers) + len(self._steers) + len(self._settlers) >= BACKLOG
 
     def _take(self, item: Any, reply: Reply | None) -> None:
         """Apply a command or answer a question; the answer waits for the batch, as does a refusal: it tells of it."""
@@ -143,6 +127,10 @@ class GraphOwner(pykka.ThreadingActor):
                 value = self._machine.handle(item, self._clock(), self._gauge.places(running))
         except DispatchError as error:
             refusal = error
+        except Exception:
+            if reply is not None:
+                self._answers.append((reply, None, None, None))  # `on_failure` sees to it
+            raise
         if reply is None:
             return
         if type(value) is RouteResult and value.decision is RouteDecision.STEER:
@@ -150,15 +138,14 @@ class GraphOwner(pykka.ThreadingActor):
         elif question is not None and not self._status.reachable:
             _deliver(reply, value, refusal)
         else:
-            self._answers.append((reply, value, refusal))
+            self._answers.append((reply, value, refusal, item if question is not None else None))
 
     # --- writing through -------------------------------------------------------------------------------------------
 
     def _flush(self) -> None:
         self._handled = 0
-        if not self._status.reachable or not self._write():
-            return
-        self._let_go()
+        if self._over is None and self._status.reachable and self._write():
+            self._let_go()
 
     def _write(self) -> bool:
         """Make the batch durable; False if that isn't possible now, and the batch stays."""
@@ -187,7 +174,7 @@ class GraphOwner(pykka.ThreadingActor):
             self._health.change()
         if self._answers:
             batch, self._answers = self._answers, []
-            for reply, value, refusal in batch:
+            for reply, value, refusal, _ in batch:
                 _deliver(reply, value, refusal)
         effects = self._machine.take_effects()
         if effects:
@@ -211,14 +198,24 @@ class GraphOwner(pykka.ThreadingActor):
         return answer
 
     def _lose_reach(self, problem: DispatchError) -> None:
-        if self._status.reachable:
+        was_reachable = self._status.reachable
+        if was_reachable:
             logger.warning("the store is out of reach, launching stops: %s", problem)
-        since = self._clock() if self._status.reachable else self._status.since
+        since = self._clock() if was_reachable else self._status.since
         unwritten = self._machine.unwritten()
         self._status = StoreStatus(self._status.url, False, since, str(problem), unwritten)
         self._health.store_problem = str(problem)
         self._health.change()
         self._machine.suspended = True
+        if was_reachable:
+            self._answer_questions()
+
+    def _answer_questions(self) -> None:
+        """Those of the batch that can't be written: nobody waits for a store to read, and the answer says how it is."""
+        asked = [(item, reply) for reply, _, _, item in self._answers if item is not None]
+        self._answers = [answer for answer in self._answers if answer[3] is None]
+        for item, reply in asked:
+            self._take(item, reply)
 
     def _regain_reach(self) -> None:
         logger.warning("the store is in reach again, after %.1f s", self._clock() - self._status.since)
@@ -226,8 +223,14 @@ class GraphOwner(pykka.ThreadingActor):
         self._health.store_problem = ""
         self._machine.suspended = False
         self._let_go()
-        self._machine.run_pass()
+        self._run_pass()
         self._flush()
+
+    def _run_pass(self) -> None:
+        """A pass of its own, by what the host measures now."""
+        self._machine.cap = self._gauge.places(len(self._machine.graph.sessions))
+        self._machine.now = self._clock()
+        self._machine.run_pass()
 
     def _unavailable(self) -> StoreUnavailableError:
         return StoreUnavailableError(f"the store is out of reach: {self._status.problem}; try again later")
@@ -256,16 +259,17 @@ class GraphOwner(pykka.ThreadingActor):
             if self._write():
                 self._regain_reach()
             return
-        self._machine.cap = self._gauge.places(len(self._machine.graph.sessions))
-        self._machine.now = self._clock()
-        self._machine.run_pass()
+        self._run_pass()
 
     def _settle(self, reply: Reply | None) -> None:
         if reply is not None:
             self._settlers.append(reply)
 
     def _end(self, reply: Reply | None) -> None:
-        self._flush()
+        if self._write():  # also if it is out of reach: this is the last try
+            self._let_go()
+        elif self._over is None:
+            logger.error("stopped before what had changed was written: %s", ", ".join(self._machine.unwritten()))
         self._die(NotRunningError("the service was stopped"))
         _deliver(reply, None, None)
 
@@ -282,14 +286,14 @@ class GraphOwner(pykka.ThreadingActor):
     def _die(self, error: DispatchError) -> None:
         """Refuse everything that waits, here and in the inbox, and whatever still comes; then end the actor."""
         self._over = self._health.failure = self._health.failure or error
-        waiting = [reply for reply, _, _ in self._answers] + [reply for reply, _ in self._steers] + self._settlers
+        waiting = [answer[0] for answer in self._answers] + [reply for reply, _ in self._steers] + self._settlers
         self._answers, self._steers, self._settlers = [], [], []
         while not self.actor_inbox.empty():
             message = self.actor_inbox.get().message
             if isinstance(message, tuple) and message[1] is not None:
                 waiting.append(message[1])
         for reply in waiting:
-            reply.refuse(error)
+            reply.refuse(self._health.gone())
         self._health.change()
         if not self.actor_stopped.is_set():
             self.stop()
@@ -329,6 +333,9 @@ class GraphOwner(pykka.ThreadingActor):
         if self._status.reachable:
             return self._status
         return attrs.evolve(self._status, unwritten=self._machine.unwritten())
+
+
+_Answer = tuple[Reply, Any, DispatchError | None, Any]  # whose it is, value, refusal, and the question if it was one
 
 
 def _deliver(reply: Reply | None, value: Any, refusal: BaseException | None) -> None:

@@ -11,6 +11,10 @@ import anyio
 import sniffio
 
 
+class NoAnswerYet(Exception):  # noqa: N818 - no error: whoever waits may wait on
+    """Raised by `wait` when its time is over."""
+
+
 class Reply(Protocol):
     """Answered exactly once, from any thread, without blocking it."""
 
@@ -20,7 +24,7 @@ class Reply(Protocol):
 
 
 class BlockingReply:
-    """For a thread: `wait` returns the value, raises the refusal, or `TimeoutError`."""
+    """For a thread: `wait` returns the value, raises the refusal, or `NoAnswerYet`."""
 
     __slots__ = ("_box",)
 
@@ -37,7 +41,7 @@ class BlockingReply:
         try:
             value, error = self._box.get(timeout=timeout)
         except queue.Empty:
-            raise TimeoutError from None
+            raise NoAnswerYet from None
         if error is not None:
             raise error
         return value
@@ -63,8 +67,11 @@ class AwaitableReply:
         self._call_soon(self._done.set)
 
     async def wait(self, timeout: float | None) -> Any:
-        with anyio.fail_after(timeout):
-            await self._done.wait()
+        if not self._done.is_set():
+            with anyio.move_on_after(timeout):
+                await self._done.wait()
+        if not self._done.is_set():
+            raise NoAnswerYet
         if self._error is not None:
             raise self._error
         return self._value

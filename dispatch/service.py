@@ -2,26 +2,26 @@
 
 from __future__ import annotations
 
-import contextlib
+import logging
 import secrets
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Protocol, Self
+from typing import Protocol, Self
 
 from dispatch import commands as c
 from dispatch.aio import AwaitableCalls
-from dispatch.calls import DEFAULT_TIMEOUT_S, Line
+from dispatch.calls import DEFAULT_TIMEOUT_S, Deadline, Line
 from dispatch.capping import CapGauge, Measures
 from dispatch.commands import Proof
-from dispatch.errors import DispatchError, NotRunningError
+from dispatch.errors import DispatchError, NotRunningError, StoreUnavailableError, TimedOutError
 from dispatch.intent import Intent
 from dispatch.machine import Machine, Unproven
 from dispatch.outbox import Call, Outbox
 from dispatch.owner import TICK_S, GraphOwner, Settle, Stop, Tick
-from dispatch.reply import BlockingReply
+from dispatch.reply import BlockingReply, NoAnswerYet
 from dispatch.slice import OCCUPYING, Slice
 from dispatch.store import Store, open_store
 from dispatch.store.port import Contents
@@ -38,6 +38,8 @@ from harness import (
     default_limits,
 )
 
+logger = logging.getLogger(__name__)
+
 _STOP_S = 5.0  # how long stop() waits for requests to the host that are under way
 
 
@@ -53,7 +55,7 @@ class DispatchService:
     `sessions` runs them. `store`: a URL (`sqlite:///path`, `memory:`) or a `Store`; without one the graph lives in
     memory. `graph` names it in the store. `measures` has `cores` and `load`; without it the host is measured, and
     memory and disk are limits too; `limits` names further ones. `weights` default to `LearnedWeights`. `clock` returns
-    Unix seconds. `take_over` fences another process that owns the graph. `checks` let `route` see that nothing is to do.
+    Unix seconds. `take_over` fences another process that owns the graph. `checks` let `route` see that all is done.
 
     Calls block until what they ask for is durable, at most `timeout` seconds; `aio` has an awaitable twin of each. All
     of them may raise `NotRunningError` and `StoreUnavailableError`. A call may be made from any thread but the
@@ -82,7 +84,8 @@ class DispatchService:
         self._line = Line()
         self._outbox = Outbox(sessions, self._line.tell)
         self._stopping = threading.Event()
-        self._started = False
+        self._life = threading.RLock()  # start() and stop() are not for two threads at once
+        self._started = self._claimed = False
         self.aio = AwaitableCalls(self._line, self._prove)
 
     # --- life ------------------------------------------------------------------------------------------------------
@@ -90,38 +93,46 @@ class DispatchService:
     def start(self) -> Self:
         """Claim the graph, read it back, take up its sessions, and begin to dispatch. Returns the service.
 
-        Raises `OwnedElsewhereError`, `StoreError`, `StoreUnavailableError`.
+        Raises `OwnedElsewhereError`, `StoreError`, `StoreUnavailableError`; then nothing is left behind.
         """
-        if self._started:
-            raise NotRunningError("a service is started once; make another one")
-        self._started = True
-        machine = Machine(self._graph, secrets.token_hex(8), self._weights)
-        contents = self._claim()
-        if isinstance(self._sessions, ReportingHost):
-            self._sessions.connect(self.observe_session)
-        self._outbox.start()
-        machine.restore(contents, self._adopt(contents), self._clock())
-        owner = GraphOwner.start(machine, self._gauge, self._outbox, self._store, self._clock, self._line.health)
-        self._line.open(owner)
-        threading.Thread(target=self._tick, name="dispatch-ticker", daemon=True).start()
-        try:
-            self.remeasure()
-        except BaseException:
-            self.stop()
-            raise
+        with self._life:
+            if self._started:
+                raise NotRunningError("a service is started once; make another one")
+            self._started = True
+            self._claim()
+            try:
+                self._begin()
+            except BaseException:
+                self.stop()
+                raise
         return self
 
     def stop(self) -> None:
         """Write what is left and end the owner. No session is asked to stop: sessions are the host's. Idempotent."""
-        self._stopping.set()
-        if not self._line.is_open:
-            return
-        with contextlib.suppress(DispatchError):  # it had ended by itself; why, every other call says
-            self._line.ask(Stop(), timeout=_STOP_S)
-        self._line.close()
-        self._outbox.stop(_STOP_S)
-        if self._store is not None:
-            self._store.release()
+        self._line.check_thread()
+        with self._life:
+            self._stopping.set()
+            if not self._claimed:
+                return
+            self._claimed = False
+            over = self._end_owner()
+            self._line.close()
+            if self._outbox.thread.is_alive():
+                self._outbox.stop(_STOP_S)
+            if self._store is not None and over:
+                self._store.release()
+
+    def _end_owner(self) -> bool:
+        """Whether the owner has ended. One that still waits for its store keeps the claim, which runs out by itself."""
+        try:
+            if self._line.is_open:
+                self._line.ask(Stop(), timeout=_STOP_S)
+        except (TimedOutError, StoreUnavailableError):
+            logger.error("the owner is still at work on its store after %g s; left to itself", _STOP_S)  # noqa: TRY400
+            return not self._line.is_alive
+        except DispatchError:
+            return True  # it had ended by itself; why, every other call says
+        return True
 
     def __enter__(self) -> Self:
         return self if self._started else self.start()
@@ -131,15 +142,24 @@ class DispatchService:
     ) -> None:
         self.stop()
 
-    def _claim(self) -> Contents:
-        if self._store is None:
-            return Contents()
-        self._store.claim(self._graph, take_over=self._take_over)
-        try:
-            return self._store.load()
-        except BaseException:
-            self._store.release()
-            raise
+    def _claim(self) -> None:
+        if self._store is not None:
+            self._store.claim(self._graph, take_over=self._take_over)
+        self._claimed = True
+
+    def _begin(self) -> None:
+        contents = Contents() if self._store is None else self._store.load()
+        self._line.expect()  # an adopted session may end before the graph knows that it lives
+        if isinstance(self._sessions, ReportingHost):
+            self._sessions.connect(self.observe_session)
+        self._outbox.start()
+        self._line.health.own.add(self._outbox.thread)
+        machine = Machine(self._graph, secrets.token_hex(8), self._weights)
+        machine.restore(contents, self._adopt(contents), self._clock())
+        owner = GraphOwner.start(machine, self._gauge, self._outbox, self._store, self._clock, self._line.health)
+        self._line.open(owner)
+        threading.Thread(target=self._tick, name="dispatch-ticker", daemon=True).start()
+        self.remeasure()
 
     def _adopt(self, contents: Contents) -> Iterable[str]:
         """Which of the stored sessions still run, as their host says."""
@@ -148,7 +168,10 @@ class DispatchService:
         held = [f"{row.slice.id}@{row.attempt}" for row in contents.slices if row.state in OCCUPYING]
         host, reply = self._sessions, BlockingReply()
         self._outbox.post([Call(lambda: host.adopt(held), reply)])
-        return tuple(reply.wait(DEFAULT_TIMEOUT_S)) if held else ()
+        try:
+            return tuple(reply.wait(DEFAULT_TIMEOUT_S))
+        except NoAnswerYet:
+            raise TimedOutError(f"the host did not say within {DEFAULT_TIMEOUT_S:g} s which sessions live") from None
 
     def _tick(self) -> None:
         while not self._stopping.wait(TICK_S):
@@ -157,9 +180,15 @@ class DispatchService:
             except NotRunningError:
                 return
 
-    def _prove(self, intent: Intent) -> Any:
-        """The coroutine of the checks' answer; an empty proof without checks."""
-        return self._checks.prove(intent) if self._checks else _nothing_proven()
+    async def _prove(self, intent: Intent) -> Proof:
+        """What the checks say; an empty proof without checks, a finding if they can't be made."""
+        if self._checks is None:
+            return Proof()
+        try:
+            return await self._checks.prove(intent)
+        except Exception as error:
+            logger.exception("checking whether %s is done failed", intent.id)
+            return Proof(findings=(f"whether it is done already can't be checked: {error}",))
 
     # --- commands --------------------------------------------------------------------------------------------------
 
@@ -222,18 +251,20 @@ class DispatchService:
         timeout: float | None = DEFAULT_TIMEOUT_S,
     ) -> RouteResult:
         """Bring a message to the slice that covers its intent: into its session, onto its queue, or as a new slice."""
-        result = self._line.ask(c.Route(intent, message, new_slice), timeout)
+        deadline, reply = Deadline(timeout), BlockingReply()
+        result = self._line.ask_by(c.Route(intent, message, new_slice), deadline)
         if isinstance(result, Unproven):
-            reply = BlockingReply()
             self._outbox.post([Call(lambda: self._prove(intent), reply)])
-            result = self._line.ask(c.Route(intent, message, new_slice, reply.wait(timeout)), timeout)
+            proof = self._line.wait(reply, deadline)
+            result = self._line.ask_by(c.Route(intent, message, new_slice, proof), deadline)
         assert isinstance(result, RouteResult)
         return result
 
     def observe_session(self, state: SessionState) -> None:
-        """Take a session's report. Returns once it is in the owner's inbox: hosts call this from their event loops."""
-        if not isinstance(state, SessionState):
-            raise TypeError(f"a report must be a SessionState, not {type(state).__name__}")
+        """Take a session's report. Returns once it is in the owner's inbox: hosts call this from their event loops.
+
+        Raises `TypeError` or `ValueError` for what is no report.
+        """
         self._line.tell(c.Observe(state))
 
     def remeasure(self, *, timeout: float | None = DEFAULT_TIMEOUT_S) -> None:
@@ -264,13 +295,15 @@ class DispatchService:
 
     def wait_for_change(self, since: int, timeout: float = DEFAULT_TIMEOUT_S) -> int:
         """The number of changes the graph has seen, as soon as it is beyond `since`; after `timeout` seconds anyhow."""
+        self._line.check_thread()
         return self._line.health.wait(since, timeout)
 
     def settle(self, timeout: float | None = DEFAULT_TIMEOUT_S) -> None:
         """Return once all that was sent before is applied and every session request that followed is with the host."""
-        before, after = -1, self._line.ask(Settle(), timeout)
+        deadline = Deadline(timeout)
+        before, after = -1, self._line.ask_by(Settle(), deadline)
         while before != after:  # a request that failed came back as a report, which may have led to further ones
-            before, after = after, self._line.ask(Settle(), timeout)
+            before, after = after, self._line.ask_by(Settle(), deadline)
 
     def check(self, *, timeout: float | None = None) -> None:
         """Recompute everything the owner derives from its slices and assert that it agrees: for tests."""
@@ -280,10 +313,6 @@ class DispatchService:
         """All slices, in enqueue order."""
         slices: list[SliceView] = self._line.ask(c.ListSlices(), timeout)
         return slices
-
-
-async def _nothing_proven() -> Proof:
-    return Proof()
 
 
 def _gauge(sessions: SessionHost, measures: Measures | None, limits: Sequence[Limit] | None) -> CapGauge:

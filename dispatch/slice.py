@@ -15,6 +15,7 @@ from harness import Recipe
 
 SLICE_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,79}")
 TITLE_LIMIT = 256
+ATTEMPTS_LIMIT = 2**31  #: every store can count so far
 
 
 class SliceState(enum.Enum):
@@ -77,6 +78,8 @@ class Slice:
 
 def check_slice(slice_: Slice) -> None:
     """Refuse, with `InvalidSliceError` naming the field, a slice outside the grammar. References are not looked up."""
+    if not isinstance(slice_, Slice):
+        raise InvalidSliceError("slice", f"must be a Slice, not {type(slice_).__name__}")
     _check_id("id", slice_.id)
     _check_title(slice_.title)
     for field in ("depends_on", "required_by", "contends"):
@@ -102,6 +105,7 @@ def check_recipe(recipe: Recipe) -> None:
     for field in ("command", "verify"):
         for text in _strings(field, getattr(recipe, field)):
             _check_text(field, text)
+    _strings("env", recipe.env)
     for pair in recipe.env:
         if not (isinstance(pair, tuple) and len(pair) == 2):
             raise InvalidSliceError("env", "must be pairs of a name and a value")
@@ -112,12 +116,31 @@ def check_recipe(recipe: Recipe) -> None:
             raise InvalidSliceError("env", f"{name!r} is no name of a variable")
     _check_text("prompt", recipe.prompt)
     _check_text("kind", recipe.kind, printable=True)
-    if type(recipe.max_attempts) is not int or recipe.max_attempts < 1:
-        raise InvalidSliceError("max_attempts", f"must be a whole number from 1, not {recipe.max_attempts!r}")
+    if type(recipe.max_attempts) is not int or not 1 <= recipe.max_attempts <= ATTEMPTS_LIMIT:
+        raise InvalidSliceError("max_attempts", f"must be a whole number from 1 to 2^31, not {recipe.max_attempts!r}")
     for field in ("grace_s", "quiet_limit_s"):
         seconds = getattr(recipe, field)
         if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 <= seconds < 1e9:
             raise InvalidSliceError(field, f"must be a number of seconds, not {seconds!r}")
+
+
+def canonical(slice_: Slice) -> Slice:
+    """A checked slice with its id for a title that is missing, and tuples for lists: nobody can change it any more."""
+    touch, recipe = slice_.touch, slice_.recipe
+    edges = (slice_.depends_on, slice_.required_by, slice_.contends)
+    if {tuple} != set(map(type, (*edges, touch.paths, touch.hotspots, recipe.command, recipe.verify, recipe.env))):
+        depends_on, required_by, contends = map(tuple, edges)
+        slice_ = attrs.evolve(
+            slice_,
+            depends_on=depends_on,
+            required_by=required_by,
+            contends=contends,
+            touch=TouchSet(tuple(touch.paths), tuple(touch.hotspots)),
+            recipe=attrs.evolve(
+                recipe, command=tuple(recipe.command), verify=tuple(recipe.verify), env=tuple(recipe.env)
+            ),
+        )
+    return slice_ if slice_.title else attrs.evolve(slice_, title=slice_.id)
 
 
 def _check_text(field: str, text: object, *, printable: bool = False) -> None:
@@ -142,5 +165,5 @@ def _check_title(title: object) -> None:
 
 def _strings(field: str, texts: object) -> Iterable[str]:
     if not isinstance(texts, tuple | list):
-        raise InvalidSliceError(field, f"must be a tuple of texts, not {type(texts).__name__}")
+        raise InvalidSliceError(field, f"must be a tuple, not {type(texts).__name__}")
     return texts
