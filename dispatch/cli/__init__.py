@@ -6,12 +6,14 @@ is there at once.
 
 from __future__ import annotations
 
+import io
 import sys
 from collections.abc import Sequence
 from typing import Annotated
 
 import typer
 
+from dispatch.cli.demo import demo
 from dispatch.cli.ending import ended
 from dispatch.cli.operate import cancel, hold, release, retry
 from dispatch.cli.plan import plan, schema
@@ -65,11 +67,18 @@ app.command()(retry)
 app.command()(hold)
 app.command()(release)
 app.command()(schema)
+app.command()(demo)
 app.command("version")(print_version)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command that `arguments` (by default the program's own) name, and exit with its status."""
     for stream in (sys.stdout, sys.stderr):
-        stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]  # a locale without Unicode can't fail it
-    sys.exit(ended(lambda: app(args=arguments, standalone_mode=False)))
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # in a locale without Unicode a title is no reason to fail
+    sys.exit(serve(arguments))
+
+
+def serve(arguments: Sequence[str] | None = None) -> int:
+    """The same, returning the exit status."""
+    return ended(lambda: app(args=arguments, standalone_mode=False))

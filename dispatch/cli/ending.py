@@ -41,13 +41,13 @@ def ended(command: Callable[[], int | None]) -> int:
     """Run a command and tell its exit status; whatever it raises has become a line on stderr."""
     try:
         status = command() or DONE
-        sys.stdout.flush()
+        return status if flushed() else PIPE_BROKEN
     except Interrupted as interrupted:
         return SIGNALED + interrupted.signal_number
     except (KeyboardInterrupt, typer.Abort):
         return INTERRUPTED
     except BrokenPipeError:
-        _let_go_of_stdout()
+        flushed()
         return PIPE_BROKEN
     except Exception as error:  # noqa: BLE001 - the program's outermost door
         status, line = _meaning(error)
@@ -103,8 +103,14 @@ def _command_line(arguments: Sequence[str]) -> str:
     return shlex.join(arguments)
 
 
-def _let_go_of_stdout() -> None:
-    """Nobody reads it any more: what is still buffered must not fail once more when the interpreter ends."""
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, sys.stdout.fileno())
-    os.close(nowhere)
+def flushed() -> bool:
+    """Write out what is buffered of stdout. If nobody takes it (a closed pipe, a terminal that is gone) it goes nowhere,
+    so that it doesn't fail once more when the interpreter ends."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, sys.stdout.fileno())
+        os.close(nowhere)
+        return False
+    return True

@@ -6,14 +6,14 @@ import contextlib
 import logging
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Protocol
 
 import attrs
 import typer
 
-from dispatch.cli.ending import DONE, INCOMPLETE
+from dispatch.cli.ending import DONE, INCOMPLETE, flushed
 from dispatch.cli.options import CapOption, Json, Plain, PlanPath, Repository, StoreUrl
 
 if TYPE_CHECKING:
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from dispatch.plans import PlanFile
     from dispatch.service import DispatchService
     from dispatch.store import AttemptRow, Store
+    from dispatch.view.events import Event
     from dispatch.view.summary import Ending, Prediction, Summary
     from dispatch.views import Cap, Snapshot
     from dispatch.weights import Weights
@@ -32,9 +33,19 @@ if TYPE_CHECKING:
 CLOSING_S = 30.0  #: beyond the longest grace of a slice, for merges that are under way
 
 
+class Operator(Protocol):
+    """Somebody who acts on a run from within the program."""
+
+    def beside(
+        self, service: DispatchService, host: LocalSessionHost, tell: Callable[[Event], None]
+    ) -> contextlib.AbstractContextManager[None]:
+        """Entered when the run has begun, left when it is over. `tell` shows an event among those of the run."""
+        ...
+
+
 @attrs.frozen
 class Request:
-    """What was asked for on the command line."""
+    """What was asked for on the command line, or by a program, which may send an operator along."""
 
     plan: Path
     repository: Path
@@ -45,6 +56,7 @@ class Request:
     take_over: bool
     plain: bool
     json: bool
+    operator: Operator | None = None
 
 
 @attrs.frozen
@@ -198,9 +210,11 @@ def _watch(
     root = logging.getLogger()
     root.addHandler(notices)
     screen = screen_on(progress)
+    operator = request.operator
     try:
         watch = Watch(service, host, screen, interrupts, notices, start.snapshot, start.began_at)
-        return watch.until_over(wait=request.wait, patience_s=patience_s)
+        with operator.beside(service, host, notices.tell) if operator else contextlib.nullcontext():
+            return watch.until_over(wait=request.wait, patience_s=patience_s)
     finally:
         screen.close()
         root.removeHandler(notices)
@@ -283,3 +297,4 @@ def _print(request: Request, summary: Summary, interrupts: Interrupts) -> None:
     except OSError:
         if not interrupts.count:
             raise
+        flushed()

@@ -112,7 +112,8 @@ class Watch:
         self._counts = states(snapshot.slices)
         self._standing = Standing({}, (), over=False) if snapshot.running else standing(snapshot)
         self._waits = {name: self._why(name) for name in snapshot.frontier[: min(WAITS, self._screen.rows)]}
-        self._add(events_between(before, snapshot))
+        news = [*self._notices.taken(), *events_between(before, snapshot)]
+        self._add(sorted(news, key=lambda event: event.at))
         self._looked = time.monotonic()
         self._next_look = self._looked + max(SOONEST_S, SHARE * (self._looked - began))
 
@@ -191,17 +192,21 @@ class Watch:
 
 
 class Notices(logging.Handler):
-    """Takes what is logged while a run is shown, so that it doesn't tear the screen apart."""
+    """Takes what is logged or told while a run is shown, so that it doesn't tear the screen apart."""
 
     def __init__(self) -> None:
         super().__init__(logging.WARNING)
         self._taken: collections.deque[Event] = collections.deque(maxlen=RECENT)
 
     def emit(self, record: logging.LogRecord) -> None:
-        self._taken.append(Event(record.created, "warning", "", record.getMessage()))
+        self.tell(Event(record.created, "warning", "", record.getMessage()))
+
+    def tell(self, event: Event) -> None:
+        """From any thread."""
+        self._taken.append(event)
 
     def taken(self) -> list[Event]:
-        """What was logged since the last call."""
+        """What came since the last call."""
         events = []
         while self._taken:
             events.append(self._taken.popleft())

@@ -65,9 +65,9 @@ def _of_slice(old: SliceView | None, new: SliceView, now: float) -> Iterator[Eve
     state = old.state if old else SliceState.QUEUED
     attempt, closes = (old.attempt, old.closes) if old else (0, 0)
     if new.closes > closes and new.state is not SliceState.FAILED:
-        yield Event(min(new.ended_at or now, new.started_at or now), "closed", new.id, _reason(new))
-    elif state is SliceState.PREEMPTED and (new.state is SliceState.QUEUED or new.attempt > attempt):
-        yield Event(new.ended_at or now, "stopped", new.id, "it made room, and is queued again")
+        yield Event(_last_end(new, now), "closed", new.id, _reason(new))
+    elif state in OCCUPYING and (new.state is SliceState.QUEUED or new.attempt > attempt):
+        yield Event(_last_end(new, now), "stopped", new.id, _stop_detail(state, new))
     if new.attempt > attempt:
         again = f"attempt {new.attempt}" if new.attempt > 1 else ""
         yield Event(new.started_at, "started", new.id, again)
@@ -89,9 +89,21 @@ def _of_orders(old: SliceView | None, new: SliceView, now: float) -> Iterator[Ev
         yield Event(now, "canceling", new.id, "asked to stop; it is canceled when it has")
 
 
+def _last_end(view: SliceView, now: float) -> float:
+    """When its last attempt but the running one ended; no later than the running one began."""
+    return view.ended_at or view.started_at or now
+
+
 def _reason(view: SliceView) -> str:
     words = view.error or view.checkpoint or "it ended without a merge"
     return f"{words} (close {view.closes} of {view.slice.recipe.max_attempts}; queued again)"
+
+
+def _stop_detail(before: SliceState, view: SliceView) -> str:
+    """Between two looks a slice may have been asked and have stopped: then its checkpoint says how."""
+    if before is SliceState.PREEMPTED:
+        return "it made room, and is queued again"
+    return f"{view.checkpoint or 'it ended without a merge'} (queued again)"
 
 
 def _end_detail(view: SliceView) -> str:
