@@ -20,7 +20,7 @@ from dispatch.cli.plan import plan, schema
 from dispatch.cli.read import explain, list_slices, log
 from dispatch.cli.run import run
 
-__all__ = ["main"]
+__all__ = ["main", "serve"]
 
 app = typer.Typer(
     name="slice-dispatch",

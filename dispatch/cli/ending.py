@@ -1,4 +1,4 @@
-"""How a command ends: its exit status, and one line on stderr for whatever went wrong.
+"""How a command ends: its exit status, and one line on stderr for each thing that went wrong.
 
 Statuses: 0 done; 1 a run whose plan has not merged as a whole; 2 a mistake in what was asked for, or something in its
 way (plan, repository, store); 70 a defect of this program, whose traceback goes to a file; 128 + n ended by signal n.
@@ -19,6 +19,7 @@ import typer
 
 DONE, INCOMPLETE, REFUSED, DEFECT = 0, 1, 2, 70
 SIGNALED = 128
+PROBLEMS = 20  #: of a plan file that are told, one a line
 INTERRUPTED, PIPE_BROKEN = SIGNALED + 2, SIGNALED + 13
 
 # What a misused command line raises. Typer shows one of its leaves, but neither it nor where it lives.
@@ -50,8 +51,9 @@ def ended(command: Callable[[], int | None]) -> int:
         flushed()
         return PIPE_BROKEN
     except Exception as error:  # noqa: BLE001 - the program's outermost door
-        status, line = _meaning(error)
-        complain(line)
+        status, lines = _meaning(error)
+        for line in lines:
+            complain(line)
     return status
 
 
@@ -64,16 +66,20 @@ def complain(line: str) -> None:
         sys.stderr.flush()
 
 
-def _meaning(error: Exception) -> tuple[int, str]:
-    """The status an error ends the program with, and what to say."""
+def _meaning(error: Exception) -> tuple[int, tuple[str, ...]]:
+    """The status an error ends the program with, and what to say: a line for each thing that is wrong."""
     from dispatch.errors import DispatchError
+    from dispatch.plans import PlanFileError
     from harness.local.errors import LocalHostError
 
     if isinstance(error, UsageError):
-        return REFUSED, _usage(error)
+        return REFUSED, (_usage(error),)
+    if isinstance(error, PlanFileError):
+        more = len(error.problems) - PROBLEMS
+        return REFUSED, (*error.problems[:PROBLEMS], *([f"{error.path}: and {more} more"] if more > 0 else ()))
     if isinstance(error, DispatchError | LocalHostError | RefusedError):
-        return REFUSED, str(error)
-    return DEFECT, f"{type(error).__name__}: {error}; {_kept(error)}"
+        return REFUSED, (str(error),)
+    return DEFECT, (f"{type(error).__name__}: {error}; {_kept(error)}",)
 
 
 def _usage(error: Exception) -> str:
@@ -104,8 +110,10 @@ def _command_line(arguments: Sequence[str]) -> str:
 
 
 def flushed() -> bool:
-    """Write out what is buffered of stdout. If nobody takes it (a closed pipe, a terminal that is gone) it goes nowhere,
-    so that it doesn't fail once more when the interpreter ends."""
+    """Write out what is buffered of stdout; False if nobody takes it (a closed pipe, a terminal that is gone).
+
+    It then goes nowhere, so that it doesn't fail once more when the interpreter ends.
+    """
     try:
         sys.stdout.flush()
     except OSError:

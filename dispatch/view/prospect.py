@@ -11,7 +11,7 @@ from rich.text import Text
 from dispatch.forecast import Exclusion, Forecast, Why
 from dispatch.slice import Slice
 from dispatch.view.gantt import BLOCKS, Bar, Glyphs, gantt
-from dispatch.view.text import clean, count, fit, line, listed
+from dispatch.view.text import clean, count, fit, line, listed, prose
 from dispatch.views import Cap
 
 ROWS = 60  #: of each list; what is beyond it is counted
@@ -121,9 +121,7 @@ def _schedule(prospect: Prospect, width: int, chart_width: int, glyphs: Glyphs) 
         f" no schedule is below {bound:g}",
         cells=width,
     )
-    yield line(
-        (f"  every slice counts 1: nothing is measured yet; {clean(prospect.cap.derivation)}", "dim"), cells=width
-    )
+    yield from prose(f"every slice counts 1: nothing is measured yet; {clean(prospect.cap.derivation)}", "dim", width)
     bars = [Bar(clean(name), (interval,)) for name, interval in schedule.intervals.items()]
     yield from gantt(bars, chart_width, glyphs=glyphs, unit="", most=ROWS)
 

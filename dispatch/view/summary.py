@@ -13,7 +13,7 @@ from dispatch.store.port import AttemptRow
 from dispatch.view.frame import STATE_STYLES
 from dispatch.view.gantt import BLOCKS, Bar, Glyphs, Interval, gantt, legend
 from dispatch.view.standing import Standing
-from dispatch.view.text import clean, count, elapsed, fit, line, moment
+from dispatch.view.text import clean, count, elapsed, fit, line, moment, prose
 from dispatch.views import Cap, SliceView
 
 MERGED = "merged"
@@ -145,13 +145,13 @@ def summary_lines(summary: Summary, width: int, chart_width: int, glyphs: Glyphs
     yield line(
         (f"{merged:,} of {count(len(summary.endings), 'slice')} merged", style), f" {_figures(summary)}", cells=width
     )
-    yield line((clean(summary.cap.derivation), "dim"), cells=width)
+    yield from prose(clean(summary.cap.derivation), "dim", width)
     yield from _endings(summary.endings, width)
     if summary.others:
         yield line(
             (f"  and {count(summary.others, 'slice')} of the graph that the plan doesn't name", "dim"), cells=width
         )
-    yield from _chart(summary, chart_width, glyphs)
+    yield from _chart(summary, width, chart_width, glyphs)
     yield from _advice(summary, width)
 
 
@@ -185,16 +185,16 @@ def _tries(ending: Ending) -> str:
     return f"{ending.attempts} attempts" if ending.attempts > 1 else ""
 
 
-def _chart(summary: Summary, width: int, glyphs: Glyphs) -> Iterator[Text]:
+def _chart(summary: Summary, width: int, chart_width: int, glyphs: Glyphs) -> Iterator[Text]:
     drawn = bars(summary)
-    lines = gantt(drawn, width, glyphs=glyphs, most=ROWS) if any(bar.ran or bar.lost for bar in drawn) else []
+    lines = gantt(drawn, chart_width, glyphs=glyphs, most=ROWS) if any(bar.ran or bar.lost for bar in drawn) else []
     if not lines:
         return
     yield Text()
     yield from lines
-    yield line((legend(drawn, glyphs), "dim"), cells=width)
+    yield from prose(legend(drawn, glyphs), "dim", width)
     if summary.prediction:
-        yield line((_basis(summary.prediction), "dim"), cells=width)
+        yield from prose(_basis(summary.prediction), "dim", width)
 
 
 def _basis(prediction: Prediction) -> str:
@@ -207,10 +207,10 @@ def _basis(prediction: Prediction) -> str:
 def _advice(summary: Summary, width: int) -> Iterator[Text]:
     failed = next((ending.id for ending in summary.endings if ending.outcome == "failed"), "")
     if summary.interrupted:
-        yield line("stopped; the same `run` goes on from here", cells=width)
+        yield from prose("stopped; the same `run` goes on from here", "", width)
     elif failed:
         words = f"see `log {clean(failed)}`; `retry {clean(failed)}` queues it again, and `run` goes on"
-        yield line(words, cells=width)
+        yield from prose(words, "", width)
 
 
 def summary_document(summary: Summary) -> dict[str, Any]:

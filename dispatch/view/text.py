@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import datetime as dt
+import textwrap
+from collections.abc import Iterator
 
 from rich.cells import cell_len, set_cell_size
 from rich.text import Text
@@ -61,6 +63,12 @@ def listed(names: list[str] | tuple[str, ...], most: int) -> str:
     return shown if len(names) <= most else f"{shown} and {len(names) - most:,} more"
 
 
+def prose(words: str, style: str, cells: int) -> Iterator[Text]:
+    """Clean words on as many lines as they need."""
+    for each in textwrap.wrap(words, max(cells, 1)):
+        yield line((each, style), cells=cells)
+
+
 def line(*parts: tuple[str, str] | str, cells: int) -> Text:
     """One line of clean parts, each a text or a text with its style, cut to `cells`."""
     text = Text(no_wrap=True, overflow="ellipsis")
@@ -68,5 +76,5 @@ def line(*parts: tuple[str, str] | str, cells: int) -> Text:
         words, style = part if isinstance(part, tuple) else (part, "")
         text.append(words, style or None)
     if text.cell_len > cells:
-        text.truncate(max(cells, 0), overflow="ellipsis")
-    return text
+        text.truncate(cells, overflow="ellipsis")
+    return text if cells > 0 else Text()
