@@ -17,7 +17,7 @@ from harness.local.merge import Conflict, Merged, advance, combine, merge
 from harness.local.outcome import MERGED, NO_CHANGE, Ending, checkpoint_of, closed, failed
 from harness.local.process import Child, ProcessMark
 from harness.local.record import Record
-from harness.local.settle import own_branch, previous_attempt, settle_in
+from harness.local.settle import has_merged, own_branch, previous_attempt, settle_in
 from harness.local.site import Site
 from harness.local.work import farewell, finished_work, keep_commit, keep_work
 from harness.local.worktree import Worktree
@@ -79,7 +79,7 @@ class Attempt:
                 Record.of(assignment, secrets.token_hex(16)), worktree=worktree.folder.name, base=base
             )
             worktree.note(record.note)
-            take_over(site, record, before)
+            take_over(site, record)
             folder = SessionFolder(site.records.folder(record.graph_id, record.session))
             folder.make(assignment, addition(assignment, before, resumed=resumed))
         except BaseException:
@@ -114,7 +114,7 @@ class Attempt:
         """Of commits made for it; a merge found by its trailers needs no record to be recognised."""
         record = self.record
         return (
-            f"{self.assignment.title or record.slice_id}\n\nDispatch-Slice: {record.slice_id}\n"
+            f"{record.title}\n\nDispatch-Slice: {record.slice_id}\n"
             f"Dispatch-Attempt: {record.attempt}\nDispatch-Graph: {record.graph_id}\n"
         )
 
@@ -144,8 +144,8 @@ class Attempt:
 
     def finish_work(self) -> None:
         """Commits what the agent left uncommitted, and settles which commit is to be merged."""
-        title = self.assignment.title or self.record.slice_id
-        work = finished_work(self.worktree, self.site.repository, self.record.branch, self.record.base, title)
+        record = self.record
+        work = finished_work(self.worktree, self.site.repository, record.branch, record.base, record.title)
         self._note(attrs.evolve(self.record, work=work))
 
     def merge_step(self) -> Step | Ending:
@@ -189,9 +189,9 @@ class Attempt:
             resume=ending.resume,
             turns=turns,
         )
-        latest = self.site.records.update(self.record)
+        self.site.records.update(self.record)
         self._give_back()
-        if latest:
+        if not self.site.records.is_anothers(self.record):
             self.folder.remove()
         return state_of(self.record, self.assignment.assignment_id)
 
@@ -243,7 +243,7 @@ class Attempt:
         if self.record.work:  # all that is worth keeping is committed; what is checked out may be a merge under test
             return keep_commit(self.worktree, repository, record.branch, self.record.work, name)
         branch = "" if ending.pull_request_url else own_branch(self.worktree, record)
-        message = f"Work in progress: {self.assignment.title or record.slice_id}"
+        message = f"Work in progress: {record.title}"
         return keep_work(self.worktree, repository, branch, record.base, name, message)
 
     def _give_back(self) -> None:
@@ -272,12 +272,13 @@ def starting_point(site: Site, before: Record | None, main: str) -> tuple[str, b
     return both or main, not both
 
 
-def take_over(site: Site, record: Record, before: Record | None) -> None:
-    """Makes this the slice's only attempt that may merge. Raises `SupersededError` if the one before did meanwhile."""
-    with site.repository.writing():
+def take_over(site: Site, record: Record) -> None:
+    """Makes this the slice's only attempt that may merge. Raises `AlreadyMergedError` if the one before has merged."""
+    repository = site.repository
+    with repository.writing():
         latest = site.records.read(record.graph_id, record.slice_id)
-        if latest is not None and before is not None and latest.intended not in ("", before.intended):
-            raise SupersededError("the attempt before was merging just now; it is not known yet whether it did")
+        if latest is not None and has_merged(repository, latest):
+            raise AlreadyMergedError(latest.detail)
         site.records.replace(record)
 
 

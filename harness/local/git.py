@@ -55,6 +55,7 @@ SETTINGS = tuple(
         "commit.gpgSign=false",
         "core.fsmonitor=false",
         "core.quotePath=false",
+        "worktree.useRelativePaths=false",
     )
     for word in ("-c", setting)
 )

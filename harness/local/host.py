@@ -199,8 +199,7 @@ class LocalSessionHost:
         """An actor is free again; called by it."""
         with self._mutex:
             self._actors -= 1
-            if not self._closed:
-                self._idle.append(actor.actor_ref)
+            self._idle.append(actor.actor_ref)
             if session is not None:
                 del self._sessions[session.assignment.assignment_id]
                 following = self._waiting.pop(slice_of(session), None)

@@ -16,7 +16,9 @@ from cattrs.preconf.json import make_converter
 from harness.local.lock import FileLock
 from harness.local.process import ProcessMark
 from harness.session import Assignment, SessionPhase
+from harness.text import sanitize
 
+TITLE_LIMIT = 256
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,79}")
 
 
@@ -24,10 +26,10 @@ NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,79}")
 class Record:
     """An attempt. `phase` is how it ended, None while it hasn't; `session` its folder's name, `<slice>@<attempt>`.
 
-    `token` is in the environment of all its processes, `mark` is its agent. `worktree` is the name of its folder;
-    `branch` is known once its agent has been started. `base` is the commit it began with, `work` the one it wants
-    merged once it has ended well, `intended` the merge that is about to become main. `kept` is the ref that has its
-    unmerged work, and `resume` whether the next attempt goes on from there.
+    `token` is in the environment of all its processes, `mark` is its agent. `worktree` is the name of its folder.
+    `branch`, the `wanted` one or that with a number, is known once its agent has been started. `base` is the commit it
+    began with, `work` the one it wants merged once it has ended well, `intended` the merge that is about to become
+    main. `kept` is the ref that has its unmerged work, and `resume` whether the next attempt goes on from there.
     """
 
     session: str
@@ -37,6 +39,7 @@ class Record:
     token: str
     grace_s: float
     title: str = ""
+    wanted: str = ""
     worktree: str = ""
     branch: str = ""
     base: str = ""
@@ -61,7 +64,8 @@ class Record:
             attempt=assignment.attempt,
             token=token,
             grace_s=assignment.recipe.grace_s,
-            title=assignment.title,
+            title=sanitize(assignment.title, TITLE_LIMIT) or assignment.slice_id,
+            wanted=assignment.branch,
         )
 
     @property
@@ -110,6 +114,11 @@ class Records:
         """Whether the attempt is the one that may merge."""
         latest = self.read(record.graph_id, record.slice_id)
         return latest is not None and latest.token == record.token
+
+    def is_anothers(self, record: Record) -> bool:
+        """Whether a session of the same name has taken its place, and its folder too."""
+        latest = self.read(record.graph_id, record.slice_id)
+        return latest is not None and latest.token != record.token and latest.session == record.session
 
     def folder(self, graph_id: str, session: str) -> Path:
         """Where the session's files are while it isn't settled."""

@@ -128,12 +128,12 @@ class Repository:
         return (checkout for checkout in self.work_trees() if head_of(checkout.git_dir) == f"ref: {ref}")
 
     def work_trees(self) -> Iterator[Checkout]:
-        """All work trees of the user's."""
+        """All work trees of the user's; one whose folder is gone is none any more."""
         if self.home is not None:
             yield Checkout(self.common, self.home)
         for git_dir in linked(self.common):
             folder = folder_of(git_dir)
-            if folder is not None and self.root not in folder.parents:
+            if folder is not None and folder.is_dir() and self.root not in folder.parents:
                 yield Checkout(git_dir, folder)
 
     def check_checkouts(self) -> None:
@@ -146,7 +146,7 @@ class Repository:
                         f"a {what} is unfinished in {checkout.folder};"
                         f" finish it, or give it up with: git {what} --abort"
                     )
-            changed = dirty_paths(checkout.git(self)) if on_main and checkout.folder.is_dir() else []
+            changed = dirty_paths(checkout.git(self)) if on_main else []
             if changed:
                 raise RepositoryError(
                     f"{self.main} is checked out in {checkout.folder} with uncommitted changes to {listing(changed)};"

@@ -20,7 +20,7 @@ import attrs
 import pykka
 
 from harness.local.attempt import IN_THE_WAY, AlreadyMergedError, Attempt, opening_ending
-from harness.local.errors import GitError, StrayedError, SupersededError
+from harness.local.errors import GitError, LocalHostError, StrayedError, SupersededError
 from harness.local.folder import Inbox
 from harness.local.merge import CheckoutInTheWayError
 from harness.local.outcome import (
@@ -34,7 +34,7 @@ from harness.local.outcome import (
     spawn_ending,
     verify_ending,
 )
-from harness.local.process import Exit, Running
+from harness.local.process import Exit, OrphanError, Running
 from harness.local.record import Record
 from harness.local.settle import sweep
 from harness.local.site import Site
@@ -253,6 +253,8 @@ class SessionActor(pykka.ThreadingActor):
 
     def _end_with_error(self, session: Session, error: Exception) -> None:
         """What the error means for the session. If even closing it fails, what it left is settled another time."""
+        if not isinstance(error, (LocalHostError, OrphanError, OSError)):
+            logger.error("session %s met a fault", session.assignment.assignment_id, exc_info=error)
         ending = ending_of(error, opened=self._attempt is not None)
         if self._attempt is not None and self._attempt.merged is not None:
             ending = self._attempt.merged

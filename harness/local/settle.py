@@ -6,7 +6,6 @@ the worktree's lock settles; a lock that stays held is another living process's,
 
 from __future__ import annotations
 
-import contextlib
 import re
 import time
 
@@ -17,9 +16,9 @@ from harness.local.merge import recover
 from harness.local.outcome import LOST, NO_CHANGE, checkpoint_of
 from harness.local.process import ProcessMark, end_group
 from harness.local.record import Record
-from harness.local.repository import head_of
+from harness.local.repository import Repository, head_of
 from harness.local.site import Site
-from harness.local.work import farewell, keep_commit, keep_work, worktree_commit
+from harness.local.work import keep_commit, keep_work
 from harness.local.worktree import Worktree
 from harness.session import Assignment, SessionPhase
 
@@ -28,28 +27,47 @@ NOBODY = ProcessMark(0, 0, "")  #: no process has this mark
 
 
 def previous_attempt(site: Site, assignment: Assignment) -> Record | None:
-    """The attempt before, settled: nothing of it runs, its work is safe, and whether it merged is known."""
+    """The attempt before, settled: nothing of it runs, its work is safe, and whether it merged is known.
+
+    A process that lives and still has the attempt is waited for, for a while; then its record says no more than it did.
+    """
     record = site.records.read(assignment.graph_id, assignment.slice_id)
     if record is None:
         return lost_record(site, assignment) if assignment.attempt > 1 else None
     end_processes(record)
     give_up_at = time.monotonic() + WAIT_S
-    while is_open(site, record) and time.monotonic() < give_up_at:
-        worktree = site.pool.hold(record.worktree, record.note)
-        if worktree is not None:
+    while not sweep(site, record) and time.monotonic() < give_up_at:
+        time.sleep(0.05)  # only another process makes us wait here, and it can't tell us
+    return site.records.read(assignment.graph_id, assignment.slice_id)
+
+
+def sweep(site: Site, record: Record) -> bool:
+    """Settles an attempt that a process left which is gone; false if its worktree is held, so that it may live."""
+    if not is_open(site, record):
+        return True
+    worktree = site.pool.hold(record.worktree)
+    if worktree is None:
+        return False
+    try:
+        if worktree.leftover == record.note:
             settle_in(site, worktree)
             site.pool.release(worktree)
-        elif not (site.pool.folder / record.worktree).exists():
-            break
-        else:
-            time.sleep(0.05)  # only another process makes us wait here, and it can't tell us
-        record = site.records.read(assignment.graph_id, assignment.slice_id) or record
-    return record
+            return True
+        if is_open(site, record):  # it was killed between two worktrees, and has neither
+            settle(site, record, None)
+    except BaseException:
+        site.pool.leave(worktree)
+        raise
+    site.pool.leave(worktree)
+    return True
 
 
 def is_open(site: Site, record: Record) -> bool:
-    """Whether the attempt has not been settled."""
-    return record.phase is None or site.records.folder(record.graph_id, record.session).exists()
+    """Whether the attempt has not been settled, as far as is known now."""
+    latest = site.records.read(record.graph_id, record.slice_id)
+    if latest is None or latest.token != record.token:
+        return False
+    return latest.phase is None or site.records.folder(record.graph_id, record.session).exists()
 
 
 def end_processes(record: Record) -> None:
@@ -70,8 +88,8 @@ def settle_in(site: Site, worktree: Worktree) -> None:
     worktree.leftover = ""
 
 
-def settle(site: Site, record: Record, worktree: Worktree) -> None:
-    """Brings one attempt to its end. Called by who holds its worktree."""
+def settle(site: Site, record: Record, worktree: Worktree | None) -> None:
+    """Brings one attempt to its end. Called by who holds its worktree, if it has one."""
     end_processes(record)
     with site.repository.writing():
         pass  # a git command of its that outlived it holds this lock until it has ended
@@ -81,15 +99,13 @@ def settle(site: Site, record: Record, worktree: Worktree) -> None:
     SessionFolder(site.records.folder(record.graph_id, record.session)).remove()
 
 
-def ended(site: Site, record: Record, worktree: Worktree) -> Record:
+def ended(site: Site, record: Record, worktree: Worktree | None) -> Record:
     """The record of an attempt that a kill ended: merged if its merge had become main, else its work is kept."""
     repository = site.repository
-    if record.intended and repository.contains(record.intended, repository.tip(repository.main_ref)):
-        with repository.writing() as git:
-            branch = own_branch(worktree, record)
-            if lines := farewell(worktree, repository, branch, worktree_commit(worktree) or record.intended):
-                git("update-ref", "--stdin", given=lines)
-        return attrs.evolve(record, phase=SessionPhase.MERGED)
+    if has_merged(repository, record):
+        return attrs.evolve(record, phase=SessionPhase.MERGED)  # its branch went at the same stroke
+    if worktree is None:
+        return attrs.evolve(record, phase=LOST.phase, detail=LOST.detail)
     name = f"{record.slice_id}/{record.attempt}"
     branch = own_branch(worktree, record)
     if record.work:  # what is checked out may be a merge under test
@@ -108,10 +124,17 @@ def ended(site: Site, record: Record, worktree: Worktree) -> Record:
     )
 
 
+def has_merged(repository: Repository, record: Record) -> bool:
+    """Whether the merge that was about to become main did."""
+    return bool(record.intended) and repository.contains(record.intended, repository.tip(repository.main_ref))
+
+
 def own_branch(worktree: Worktree, record: Record) -> str:
-    """The attempt's own branch, empty if it has none. Before its agent runs, it is the one its worktree is on."""
-    prefix, found, branch = head_of(worktree.git_dir).partition("ref: refs/heads/")
-    return record.branch or (branch if found and not prefix else "")
+    """The attempt's own branch, empty if it has none. Until it is noted, it is the one its worktree is on."""
+    if record.branch or not worktree.git_dir.name:
+        return record.branch
+    branch = head_of(worktree.git_dir).removeprefix("ref: refs/heads/")
+    return branch if branch.startswith(record.wanted) else ""
 
 
 def lost_record(site: Site, assignment: Assignment) -> Record | None:
@@ -128,15 +151,3 @@ def lost_record(site: Site, assignment: Assignment) -> Record | None:
         return None
     record = Record.of(attrs.evolve(assignment, attempt=assignment.attempt - 1), "")
     return attrs.evolve(record, phase=NO_CHANGE.phase, intended=commit)
-
-
-def sweep(site: Site, record: Record) -> None:
-    """Settles an attempt that another process left, if that process is gone; leaves it alone if it lives."""
-    if is_open(site, record) and record.worktree:
-        worktree = site.pool.hold(record.worktree, record.note)
-        if worktree is not None:
-            with contextlib.ExitStack() as undo:
-                undo.callback(site.pool.leave, worktree)
-                settle_in(site, worktree)
-                undo.pop_all()
-            site.pool.release(worktree)

@@ -20,7 +20,7 @@ class Status:
     """A worktree as it stands. `head` is a commit, empty on an unborn branch; `branch` a full ref, empty if detached.
 
     `dirty`: a commit of everything would have something in it. `nested`: repositories inside it and submodules with
-    uncommitted changes, none of which a commit can save. `littered`: there are files that git doesn't track.
+    uncommitted changes, none of which a commit can save.
     """
 
     head: str
@@ -28,17 +28,16 @@ class Status:
     dirty: bool
     unmerged: tuple[str, ...]
     nested: tuple[str, ...]
-    littered: bool
 
 
 def status_of(worktree: Worktree) -> Status:
-    """Asks git. The worktree's own settings can't hide anything from it but ignored files."""
+    """Asks git. No setting of the worktree's hides anything but ignored files."""
     said = worktree.git(
-        "status", "--porcelain=v2", "--branch", "-z", "--no-renames", "--ignored=traditional",
+        "status", "--porcelain=v2", "--branch", "-z", "--no-renames",
         "--untracked-files=normal", "--ignore-submodules=none",
     )  # fmt: skip
     head, branch = "", ""
-    dirty = littered = False
+    dirty = False
     unmerged: list[str] = []
     nested: list[str] = []
     for entry in filter(None, said.out.split("\0")):
@@ -57,12 +56,9 @@ def status_of(worktree: Worktree) -> Status:
                 dirty = True
             case "?" if is_repository(worktree, entry[2:]):
                 nested.append(entry[2:].rstrip("/"))
-                littered = True
-            case "?":
-                dirty = littered = True
             case _:
-                littered = True
-    return Status(head, branch, dirty, tuple(unmerged), tuple(nested), littered)
+                dirty = True
+    return Status(head, branch, dirty, tuple(unmerged), tuple(nested))
 
 
 def is_repository(worktree: Worktree, path: str) -> bool:
@@ -73,7 +69,6 @@ def look(worktree: Worktree) -> Status:
     """Its status, with what follows for its use later noted in it. Called when nothing of the attempt runs any more."""
     worktree.drop_stale_locks()
     status = status_of(worktree)
-    worktree.clean = not (status.dirty or status.littered)
     worktree.unsavable = unsavable(worktree, status)
     return status
 
@@ -155,7 +150,7 @@ def farewell(worktree: Worktree, repository: Repository, branch: str, commit: st
     if worktree.intact() and commit:
         lines = f"option no-deref\nupdate worktrees/{worktree.git_dir.name}/HEAD {commit}\n"
     ref = f"refs/heads/{branch}"
-    if branch and repository.tip(ref) and not any(repository.checkouts(ref)):
+    if branch and branch != repository.main and repository.tip(ref) and not any(repository.checkouts(ref)):
         lines += f"delete {ref}\n"
     return lines
 

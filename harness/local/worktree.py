@@ -59,7 +59,7 @@ class Note:
 class Worktree:
     """One that this process holds. `leftover` names the session a killed process used it for.
 
-    `clean`: it is known to have no file that git doesn't track. `unsavable`: why a commit can't save all that is in it.
+    `unsavable`: why a commit can't save all that is in it.
     """
 
     folder: Path
@@ -67,7 +67,6 @@ class Worktree:
     lock: FileLock
     repository: Repository
     leftover: str = ""
-    clean: bool = False
     unsavable: str = ""
     index_stamp: tuple[int, int] = (0, 0)
 
@@ -106,14 +105,12 @@ class Worktree:
         """Makes it hold exactly `commit`, on no branch. Called on one whose work is safe."""
         self.sweep()
         self.git("checkout", "-q", "-f", "--detach", commit, "--")
-        self.clean = False
 
     def sweep(self) -> None:
-        """Removes what isn't tracked, ignored files too, unless there is known to be none."""
+        """Removes what isn't tracked: ignored files too, and empty folders, of which `git status` says nothing."""
         assert self.intact()
         self.drop_stale_locks()
-        if not self.clean:
-            self.git("clean", "-ffdxq")
+        self.git("clean", "-ffdxq")
 
     def drop_stale_locks(self) -> None:
         """Removes git's locks on this worktree alone. Called when nothing runs in it: we hold it and its agent is gone,
@@ -168,16 +165,13 @@ class Pool:
             if worktree is not None:
                 return worktree
 
-    def hold(self, folder: str, session: str) -> Worktree | None:
-        """The worktree `folder` if it is free and its note names `session`: what a killed process left."""
+    def hold(self, folder: str) -> Worktree | None:
+        """The worktree of that name as it is, None if somebody holds it. Its `leftover` says what it was used for."""
         lock = FileLock(self.folder / f"{folder}.lock")
         if not lock.try_hold():
             lock.release()
             return None
         note = Note.parse(lock.read())
-        if note.session != session:
-            lock.release()
-            return None
         return Worktree(self.folder / folder, Path(note.git_dir), lock, self._repository, note.session)
 
     def release(self, worktree: Worktree) -> None:
@@ -248,7 +242,7 @@ class Pool:
         except (GitError, RepositoryError, OSError):
             self._remove(worktree)
             raise
-        worktree.leftover, worktree.clean = "", False
+        worktree.leftover = ""
         worktree.note()
 
     def _remove(self, worktree: Worktree) -> None:

@@ -36,11 +36,11 @@ class Scheduler:
         }
         self._process.stdin.write(json.dumps(order) + "\n")
         self._process.stdin.flush()
-        return int(self._line())
+        return self._number("pid")
 
     def end(self) -> int:
         """The exit status of the run: 0, or -9 if it was killed."""
-        return int(self._line())
+        return self._number("exit")
 
     def run(self, repo: Repo, out: Path, *work: Work, path: str = "") -> int:
         self.start(repo, out, *work, path=path)
@@ -53,9 +53,12 @@ class Scheduler:
         self._process.wait(20)
         self._process.stdout.close()
 
-    def _line(self) -> str:
+    def _number(self, what: str) -> int:
+        """The next line's; anything but the line expected must not be taken for a pid to kill."""
         assert self._process.stdout is not None
-        return self._process.stdout.readline()
+        word, number = self._process.stdout.readline().split()
+        assert word == what
+        return int(number)
 
 
 @pytest.fixture(scope="module")

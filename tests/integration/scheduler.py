@@ -1,8 +1,8 @@
 """A scheduler to be killed: `python scheduler.py` forks a child for each line it reads, which runs a host.
 
 A line is `{"repo": folder, "path": PATH, "out": file, "slices": [[id, attempt, script, verify], ...]}`; the child
-appends a line to `out` for each report and ends when every slice has one. For each child, its pid is printed at once
-and its exit status at the end. Forking saves the time that an interpreter takes to start; the parent has no threads.
+appends a line to `out` for each report and ends when every slice has one. For each child, `pid N` is printed at once
+and `exit N` at the end. Forking saves the time that an interpreter takes to start; the parent has no threads.
 """
 
 from __future__ import annotations
@@ -51,9 +51,9 @@ def main() -> None:
             finally:
                 sys.stderr.flush()
                 os._exit(status)
-        print(child, flush=True)
+        print(f"pid {child}", flush=True)
         _, status = os.waitpid(child, 0)
-        print(os.waitstatus_to_exitcode(status), flush=True)
+        print(f"exit {os.waitstatus_to_exitcode(status)}", flush=True)
 
 
 if __name__ == "__main__":

@@ -14,6 +14,7 @@ from pathlib import Path
 import attrs
 import pytest
 
+from harness.local.lock import FileLock
 from harness.local.orphans import ProcessMark, mark_of
 from harness.local.record import Record, Records
 from harness.session import SessionPhase
@@ -101,7 +102,11 @@ def test_a_suspended_scheduler_cannot_merge_what_another_took_over(
     script = "touch $DISPATCH_DIR/here; trap 'echo old > old.txt; exit 0' TERM; while :; do sleep 0.02; done"
     pid = scheduler.start(repo, tmp_path / "out", ("s1", 1, script, ()))
     until((repo.root / "sessions" / "graph1" / "s1@1" / "here").exists)
-    os.kill(pid, signal.SIGSTOP)
+    until(lambda: (record := Records(repo.root).read("graph1", "s1")) is not None and record.mark is not None)
+    with FileLock(
+        repo.root / "records.lock"
+    ).held():  # it is past that; suspended with a lock it would keep all waiting
+        os.kill(pid, signal.SIGSTOP)
     try:
         with workshop(repo) as shop:
             [state] = shop.run(assignment("s1", "echo new > new.txt", attempt=2))

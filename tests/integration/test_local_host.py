@@ -184,6 +184,12 @@ def test_the_output_is_in_the_log_of_the_attempt_alone(shop: Workshop) -> None:
     assert shop.log("s1", 2) == "again\n"
 
 
+def test_a_title_that_is_no_line_cannot_forge_trailers(shop: Workshop) -> None:
+    shop.run(assignment("s1", "echo hi > b.txt", title="One\n\nDispatch-Slice: other\x1b[31m"))
+    assert shop.repo.merges() == ["s1"]
+    assert shop.repo.git("log", "-1", "--format=%s", "main") == "One  Dispatch-Slice: other"
+
+
 def test_logs_go_to_the_state_folder_that_is_named(repo: Repo, tmp_path: Path) -> None:
     with workshop(repo, state_dir=tmp_path / "state") as shop:
         shop.run(assignment("s1", "echo hello"))
@@ -521,7 +527,7 @@ def test_actors_and_worktrees_are_used_again(shop: Workshop) -> None:
 
 def test_an_agent_finds_its_worktree_as_new_whatever_the_one_before_left(shop: Workshop, tmp_path: Path) -> None:
     shop.repo.commit(".gitignore", "*.o\n")
-    shop.run(assignment("s1", "mkdir -p d/e; echo x > d/e/x.o; echo y > y.o; echo z > z.txt; ln -s / root; exit 1"))
+    shop.run(assignment("s1", "mkdir -p d/e empty; echo x > d/e/x.o; echo y > y.o; echo z > z.txt; ln -s / r; exit 1"))
     shop.run(assignment("s2", f"ls -A > {tmp_path}/list; git status --porcelain --ignored >> {tmp_path}/list"))
     assert (tmp_path / "list").read_text() == ".git\n.gitignore\na.txt\n"
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -140,17 +141,66 @@ def test_main_is_the_branch_checked_out_unless_named(tmp_path: Path) -> None:
     assert LocalSessionHost(repo.path, main="main").main == "main"
 
 
-def test_any_folder_in_it_will_do(tmp_path: Path) -> None:
-    repo = make_repo(tmp_path / "repo")
+@pytest.mark.parametrize("where", ["repo ü", "repo ü/sub/deep", "second", "link", "repo ü/.git"])
+def test_any_folder_in_it_will_do(tmp_path: Path, where: str) -> None:
+    repo = make_repo(tmp_path / "repo ü")
     repo.commit("sub/deep/x.txt", "x\n")
     repo.git("worktree", "add", "-q", "-b", "side", str(tmp_path / "second"))
-    for folder, main in (
-        (repo.path / "sub" / "deep", None),
-        (tmp_path / "second", "main"),
-        (repo.path / ".git", "main"),
-    ):
-        LocalSessionHost(folder, main=main)
-        assert {path.name for path in (repo.path / ".git").glob("dispatch")} == {"dispatch"}
+    (tmp_path / "link").symlink_to(repo.path)
+    with workshop(repo, folder=tmp_path / where, main="main") as shop:
+        [state] = shop.run(assignment("s1", "echo hi > b.txt; pwd"))
+    assert state.phase is SessionPhase.MERGED
+    assert shop.log("s1").startswith(f"{repo.path}/.git/dispatch/worktrees/")
+    assert (repo.path / "b.txt").read_text() == "hi\n"
+    repo.check_sound()
+
+
+def test_a_worktree_on_main_whose_folder_is_gone_is_no_hindrance(tmp_path: Path) -> None:
+    repo = make_repo(tmp_path / "repo")
+    repo.git("checkout", "-q", "-b", "feature")
+    repo.git("worktree", "add", "-q", str(tmp_path / "second"), "main")
+    shutil.rmtree(tmp_path / "second")
+    with workshop(repo, main="main") as shop:
+        assert shop.run(assignment("s1", "echo hi > b.txt"))[0].phase is SessionPhase.MERGED
+
+
+def with_submodule(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Repo:
+    for name, value in (("COUNT", "1"), ("KEY_0", "protocol.file.allow"), ("VALUE_0", "always")):
+        monkeypatch.setenv(f"GIT_CONFIG_{name}", value)
+    repo, library = make_repo(tmp_path / "repo"), make_repo(tmp_path / "library")
+    repo.git("submodule", "add", "-q", str(library.path), "lib")
+    repo.git("commit", "-q", "-m", "with a library")
+    return repo
+
+
+def test_a_repository_with_a_submodule(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It isn't checked out in a worktree; an agent that does so has a copy of its own, and leaves none to the next."""
+    repo = with_submodule(tmp_path, monkeypatch)
+    with workshop(repo) as shop:
+        [one] = shop.run(assignment("s1", "ls lib; echo hi > b.txt"))
+        [two] = shop.run(assignment("s2", "git submodule -q update --init && cat lib/a.txt && echo x > c.txt"))
+        [three] = shop.run(assignment("s3", "git status --porcelain; ls lib; exit 1"))
+        assert shop.log("s3") == ""
+    assert (one.phase, two.phase) == (SessionPhase.MERGED, SessionPhase.MERGED)
+    assert three.detail == "exit 1"
+    assert (repo.path / "lib" / "a.txt").exists()
+    repo.check_sound()
+
+
+@pytest.mark.parametrize("change", ["echo mine > a.txt", "git commit -q --allow-empty -m mine"])
+def test_work_in_a_submodule_that_was_not_pushed_is_set_aside(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: str
+) -> None:
+    repo = with_submodule(tmp_path, monkeypatch)
+    who = "git config user.name x; git config user.email x@y"
+    with workshop(repo) as shop:
+        shop.run(assignment("s1", f"git submodule -q update --init; cd lib; {who}; {change}; exit 1"))
+        notes = [path.read_text() for path in (repo.root / "worktrees").glob("*.lock")]
+        assert len(notes) == 1
+        assert "submodule" in notes[0]
+        [state] = shop.run(assignment("s2", "ls lib; exit 1"))
+        assert state.detail == "exit 1"
+    assert (repo.root / "worktrees" / "1" / "lib" / ".git").exists()
 
 
 def test_a_bare_repository(tmp_path: Path) -> None:

@@ -284,7 +284,7 @@ def play(worktree: Worktree, steps: list[tuple[str, str, bytes]]) -> set[str]:
 def test_a_status_tells_what_a_commit_would_take(pool: Pool, repository: Repository) -> None:
     worktree = begun(pool, repository)
     status = status_of(worktree)
-    assert (status.branch, status.dirty, status.littered) == ("refs/heads/dispatch/s1/1", False, False)
+    assert (status.branch, status.dirty) == ("refs/heads/dispatch/s1/1", False)
     (worktree.folder / "new file").write_text("x")
     assert status_of(worktree).dirty
     end(worktree, repository)

@@ -107,9 +107,9 @@ class Reports:
 class Workshop:
     """A host on a repository, driven from a test."""
 
-    def __init__(self, repo: Repo, **options: object) -> None:
+    def __init__(self, repo: Repo, *, folder: Path | None = None, **options: object) -> None:
         self.repo, self.reports = repo, Reports()
-        self.host = LocalSessionHost(repo.path, **options)  # type: ignore[arg-type]
+        self.host = LocalSessionHost(folder or repo.path, **options)  # type: ignore[arg-type]
         self.host.connect(self.reports)
 
     def submit(self, *assignments: Assignment) -> None:
@@ -135,8 +135,8 @@ class Workshop:
 
 
 @contextlib.contextmanager
-def workshop(repo: Repo, **options: object) -> Iterator[Workshop]:
-    shop = Workshop(repo, **options)
+def workshop(repo: Repo, *, folder: Path | None = None, **options: object) -> Iterator[Workshop]:
+    shop = Workshop(repo, folder=folder, **options)
     try:
         yield shop
     finally:
