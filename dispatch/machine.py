@@ -449,7 +449,7 @@ class Machine:
         state, counts = _outcome(node, report.phase)
         outcome = "preempted" if node.state is PREEMPTED and state is QUEUED else report.phase.value
         self._end_attempt(node, outcome, report.error or report.detail)
-        node.error = report.error or (report.detail if state is not MERGED else "")
+        node.error = "" if state is MERGED else report.error or report.detail
         if state in (QUEUED, FAILED, IN_REVIEW):
             node.checkpoint = report.checkpoint or report.detail or report.error or node.checkpoint or ENDED
         if counts:
