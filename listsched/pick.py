@@ -87,7 +87,7 @@ class Waiting(Generic[T]):
     def rekey(self, key: Callable[[T], Any]) -> None:
         """Give every task a new key and look at all afresh."""
         twinship = self._twinship.copy()
-        keys = [(task, key(task)) for task in self._keys]
+        keys = sorted([(task, key(task)) for task in self._keys], key=itemgetter(1))  # so the best twin is first
         for container in (self._keys, self._ready, self._parked, self._twinship, self._twins, self._shown):
             container.clear()  # in place: `pick` may be under way
         self._entries = 0

@@ -59,7 +59,7 @@ class Schedule(Generic[Task]):
                 raise AssertionError(f"{task!r} is not scheduled")
             start, finish = self.intervals[task]
             duration = self.plan.durations[task]
-            if not start >= 0 or finish != start + duration:
+            if start < 0 or finish != start + duration:
                 raise AssertionError(f"{task!r} takes {duration} from 0 on but runs from {start} to {finish}")
 
     def _check_order(self) -> None:

@@ -13,6 +13,7 @@ from listsched import Waiting, pick
 TASKS = list(range(10))
 LOCKS = ["red", "green", "blue"]
 GATES = ["north", "south"]
+NEEDS = st.lists(st.sampled_from(LOCKS + GATES), unique=True)
 TASK, KEY = st.sampled_from(TASKS), st.integers(0, 4)
 
 
@@ -32,10 +33,10 @@ class PickMachine(RuleBasedStateMachine):
         self.needs: list[list[str]] = []
 
     @initialize(
-        kinds=st.lists(st.lists(st.sampled_from(LOCKS + GATES), unique=True), min_size=3, max_size=3),
+        kinds=st.tuples(NEEDS, NEEDS, NEEDS.map(lambda more: ["red", *more])),
         of=st.lists(st.integers(0, 2), min_size=len(TASKS), max_size=len(TASKS)),
     )
-    def tasks_need(self, kinds: list[list[str]], of: list[int]) -> None:
+    def tasks_need(self, kinds: tuple[list[str], ...], of: list[int]) -> None:
         self.needs = [kinds[kind] for kind in of]
 
     @rule(task=TASK, key=KEY, as_twin=st.booleans())
@@ -116,7 +117,7 @@ class PickMachine(RuleBasedStateMachine):
 
 TestPick = PickMachine.TestCase
 TestPick.settings = settings(
-    max_examples=100,
+    max_examples=150,
     stateful_step_count=40,
     deadline=None,
     derandomize=True,

@@ -121,6 +121,14 @@ def test_every_schedule_is_between_the_bounds(plan: Plan[str]) -> None:
 
 
 @THOROUGH
+@given(plans(conflicts=False))
+def test_without_conflicts_and_capacity_the_bounds_meet_at_the_critical_path(plan: Plan[str]) -> None:
+    free = Plan.of(plan.order, plan.durations, priority=plan.priority)
+    longest = max(upward_rank(plan.order, plan.durations).values(), default=0)
+    assert lower_bound(free) == simulate(free).makespan == graham_bound(free) == longest
+
+
+@THOROUGH
 @given(plans(FLOATS))
 def test_every_schedule_is_between_the_bounds_up_to_rounding(plan: Plan[str]) -> None:
     makespan = simulate(plan).makespan

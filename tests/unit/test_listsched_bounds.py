@@ -28,6 +28,8 @@ def plan(edges: str, lengths: dict[str, float], **more: Any) -> Plan[str]:
         pytest.param(plan("", {"a": 2, "b": 2.0, "c": 3}, capacity=2), 3.5, id="not rounded else"),
         pytest.param(plan("", {"a": 2, "b": 3, "c": 9}, conflicts=["ab"]), 9, id="a light clique"),
         pytest.param(plan("", {"a": 2, "b": 3, "c": 4}, conflicts=["ab", "abc"]), 9, id="the heaviest clique"),
+        pytest.param(plan("lz sz", {"l": 5, "s": 1, "z": 2}), 7, id="the longer of two chains, met first"),
+        pytest.param(plan("sz lz", {"s": 1, "l": 5, "z": 2}), 7, id="the longer of two chains, met last"),
         pytest.param(
             plan("ha hb at bt", {"h": 5, "a": 2, "b": 3, "t": 7}, conflicts=["ab"]), 17, id="with head and tail"
         ),

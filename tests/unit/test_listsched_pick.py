@@ -152,8 +152,20 @@ def test_only_the_best_twin_is_looked_at() -> None:
     waiting.put("f", "a", "twins")
     assert desk.pick(waiting, 8) == []
     assert desk.looks == ["f"]
+    waiting.rekey(lambda task: -ord(task))
+    assert desk.pick(waiting, 8) == []
+    assert desk.looks == ["f"]
     desk.free(waiting, "lock")
     assert desk.pick(waiting, 8) == ["f"]
+
+
+def test_the_next_twin_is_shown_though_the_one_between_has_gone() -> None:
+    waiting: Waiting[str] = Waiting()
+    for task in "abc":
+        waiting.put(task, task, "twins")
+    waiting.discard("b")
+    waiting.discard("a")
+    assert pick(waiting, 3, free, ignore) == ["c"]
 
 
 def test_a_free_resource_starts_all_its_waiters_if_they_do_not_hold_it() -> None:
@@ -262,6 +274,7 @@ def test_new_keys_leave_no_rubbish_behind(twin: str | None) -> None:
         for task in range(10):
             waiting.put(task, (turn * (-1) ** task, task), twin)
         pick(waiting, 10, lambda task: "x" if task % 3 else "y", ignore)
+        waiting.wake("x")
     entries = len(waiting._ready) + sum(map(len, (*waiting._parked.values(), *waiting._twins.values())))
     assert entries <= 2 * len(waiting) + 64
     assert entries == waiting._entries

@@ -13,7 +13,7 @@ from listsched import Plan, PlanError, simulate
 REFUSED: list[tuple[str, dict[str, Any], str]] = [
     (
         "a cycle",
-        {"order": nx.DiGraph([("x", "a"), ("a", "b"), ("b", "c"), ("c", "a")])},
+        {"order": nx.DiGraph([("w", "a"), ("a", "b"), ("b", "c"), ("c", "a"), ("x", "a"), ("c", "y")])},
         "the order runs in a circle: 'a' -> 'b' -> 'c' -> 'a'",
     ),
     ("a task after itself", {"order": nx.DiGraph([("a", "a")])}, "the order runs in a circle: 'a' -> 'a'"),
@@ -77,7 +77,10 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
 
 @pytest.mark.parametrize(("change", "message"), [row[1:] for row in REFUSED], ids=[row[0] for row in REFUSED])
 def test_refusals(change: dict[str, Any], message: str) -> None:
-    sound = {"order": nx.DiGraph([("a", "b"), ("a", "c")]), "durations": {"a": 1, "b": 2, "c": 3, "x": 1}}
+    sound = {
+        "order": nx.DiGraph([("a", "b"), ("a", "c")]),
+        "durations": dict(zip("abcwxy", (1, 2, 3, 1, 1, 1), strict=True)),
+    }
     assert Plan.of(**sound).capacity is None  # without the change nothing is wrong
     with pytest.raises(PlanError) as refusal:
         Plan.of(**{**sound, **change})

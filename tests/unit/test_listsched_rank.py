@@ -140,12 +140,12 @@ def test_an_edge_to_a_node_whose_rank_is_not_known_yet() -> None:
 
 
 def test_an_edge_to_a_finished_node_changes_nothing() -> None:
-    ranks: UpwardRanks[Ranked] = UpwardRanks()
-    a, b = Ranked(1), Ranked(9)
+    ranks: UpwardRanks[Counted] = UpwardRanks()
+    a, b = Counted(1), Counted(9)
     ranks.finish(b)
     ranks.link(a, b)
     assert ranks.refresh() == []
-    assert a.upward == 1
+    assert (a.upward, a.computed) == (1, 0)
 
 
 def test_finishing_what_came_first_changes_nothing() -> None:
@@ -153,6 +153,18 @@ def test_finishing_what_came_first_changes_nothing() -> None:
     ranks.finish(nodes[0])
     assert ranks.refresh() == []
     assert sum(node.computed for node in nodes) == 0
+
+
+def test_finishing_another_than_the_greatest_dependent_changes_nothing() -> None:
+    ranks: UpwardRanks[Counted] = UpwardRanks()
+    before, great, small = Counted(1), Counted(9), Counted(2)
+    ranks.link(before, great)
+    ranks.link(before, small)
+    ranks.refresh()
+    before.computed = 0
+    ranks.finish(small)
+    assert ranks.refresh() == []
+    assert before.computed == 1  # to see that it is not
 
 
 def test_a_finished_node_passes_no_rank_on() -> None:

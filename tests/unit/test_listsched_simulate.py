@@ -153,6 +153,7 @@ BROKEN = [
     pytest.param({"z": (7, 8)}, "'z' takes 0 from 0 on but runs from 7 to 8", id="too long"),
     pytest.param({"c": (math.nan, 3)}, "'c' takes 3 from 0 on but runs from nan to 3", id="no number"),
     pytest.param({"z": (1, 1)}, "'z' starts at 1, before 'a' ends at 2", id="before its predecessor's end"),
+    pytest.param({"z": (1.9, 1.9)}, "'z' starts at 1.9, before 'a' ends at 2", id="only just before"),
     pytest.param({"b": (2, 5)}, "'c' and 'b' exclude each other but both run at 2", id="two that exclude each other"),
     pytest.param(
         {"c": (6, 9), "b": (6.5, 9.5)}, "'c' and 'b' exclude each other but both run at 6.5", id="the same, later"
