@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -33,8 +34,9 @@ def _prospect(plan: PlanFile, cap: int | None) -> Prospect:
     from dispatch.view.prospect import Prospect
 
     reading = _cap(cap or plan.cap)
-    on_paper = forecast(plan.slices, reading.places, urgency=_urgency(plan))
-    return Prospect(str(plan.path), plan.name, plan.slices, reading, on_paper)
+    urgency = _urgency(plan)
+    on_paper = forecast(plan.slices, reading.places, urgency=urgency)
+    return Prospect(str(plan.path), plan.name, plan.slices, urgency, reading, on_paper)
 
 
 def _urgency(plan: PlanFile) -> dict[str, Urgency]:
@@ -65,7 +67,6 @@ def _cap(places: int | None) -> Cap:
 
 def schema() -> None:
     """Print the JSON Schema of plan files."""
-    from dispatch.cli.output import print_document
     from dispatch.plans import plan_schema
 
-    print_document(plan_schema())
+    sys.stdout.write(plan_schema().rstrip("\n") + "\n")

@@ -11,7 +11,7 @@ import logging
 import signal
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 import attrs
@@ -65,9 +65,10 @@ class Watch:
         notices: Notices,
         before: Snapshot,
         began_at: float,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._service, self._host, self._screen = service, host, screen
-        self._interrupts, self._notices = interrupts, notices
+        self._interrupts, self._notices, self._clock = interrupts, notices, clock
         self._began_at = began_at
         self._seen = -1
         self._snapshot = before
@@ -98,13 +99,13 @@ class Watch:
             if self._over(wait):
                 return self._outcome()
             if changes != self._seen:  # not looked at yet: it would be reported at once, again and again
-                self._interrupts.rest(min(NAP_S, self._next_look - time.monotonic()))
+                self._interrupts.rest(min(NAP_S, self._next_look - self._clock()))
 
     # --- looking ---------------------------------------------------------------------------------------------------
 
     def _look(self, changes: int) -> None:
         """Take a snapshot, unless that would come too soon after the last one."""
-        began = time.monotonic()
+        began = self._clock()
         if began < (self._next_look if self._host.running() else self._looked + SOONEST_S):
             return
         before, snapshot = self._snapshot, self._service.snapshot()
@@ -114,7 +115,7 @@ class Watch:
         self._waits = {name: self._why(name) for name in snapshot.frontier[: min(WAITS, self._screen.rows)]}
         news = [*self._notices.taken(), *events_between(before, snapshot)]
         self._add(sorted(news, key=lambda event: event.at))
-        self._looked = time.monotonic()
+        self._looked = self._clock()
         self._next_look = self._looked + max(SOONEST_S, SHARE * (self._looked - began))
 
     def _why(self, slice_id: str) -> str:
@@ -128,10 +129,10 @@ class Watch:
     # --- showing ---------------------------------------------------------------------------------------------------
 
     def _until_tick(self) -> float:
-        return max(0.0, self._next_tick - time.monotonic())
+        return max(0.0, self._next_tick - self._clock())
 
     def _draw(self) -> None:
-        began = time.monotonic()
+        began = self._clock()
         self._add(self._notices.taken())
         fresh = bool(self._news) and began >= self._next_frame
         if not fresh and began < self._next_tick:
@@ -140,7 +141,7 @@ class Watch:
         self._screen.show(self._scene(self._snapshot), news)
         if self._screen.broken and not self._interrupts.count:
             self._interrupts.note(signal.SIGPIPE)
-        took = time.monotonic() - began
+        took = self._clock() - began
         self._next_frame = began + max(SOONEST_S, SHARE * took)
         self._next_tick = began + max(TICK_S, SHARE * took)
 

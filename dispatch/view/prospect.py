@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import attrs
 from rich.text import Text
 
 from dispatch.forecast import Exclusion, Forecast, Why
+from dispatch.intent import Urgency
 from dispatch.slice import Slice
 from dispatch.view.gantt import BLOCKS, Bar, Glyphs, gantt
 from dispatch.view.text import clean, count, fit, line, listed, prose
@@ -20,11 +21,15 @@ MEMBERS = 12  #: slices named of a group that exclude one another
 
 @attrs.frozen(eq=False)
 class Prospect:
-    """A plan with its forecast. Every slice is expected to take 1: nothing has been measured."""
+    """A plan with its forecast. Every slice is expected to take 1: nothing has been measured.
+
+    `urgency` is the strongest that the plan's intents give a slice.
+    """
 
     path: str
     name: str
     slices: tuple[Slice, ...]
+    urgency: Mapping[str, Urgency]
     cap: Cap
     forecast: Forecast
 
@@ -58,23 +63,23 @@ def _slices(prospect: Prospect, width: int) -> Iterator[Text]:
             (fit(clean(each.id), min(ids, 40)), "cyan"),
             "  " if titles else "",
             fit(title, titles),
-            (f"  {_facts(each, list(before(each.id)))}", "dim"),
+            (f"  {'; '.join(_facts(prospect, each, list(before(each.id))))}", "dim"),
             cells=width,
         )
     if len(prospect.slices) > ROWS:
         yield line((f"  and {len(prospect.slices) - ROWS:,} more", "dim"), cells=width)
 
 
-def _facts(each: Slice, before: Sequence[str]) -> str:
-    facts = []
+def _facts(prospect: Prospect, each: Slice, before: Sequence[str]) -> Iterator[str]:
     if before:
-        facts.append(f"needs {listed(tuple(map(clean, before)), 6)}")
+        yield f"needs {listed(tuple(map(clean, before)), 6)}"
     touched = (*each.touch.paths, *(f"#{name}" for name in each.touch.hotspots))
     if touched:
-        facts.append(f"touches {listed(tuple(map(clean, touched)), 6)}")
+        yield f"touches {listed(tuple(map(clean, touched)), 6)}"
+    if each.id in prospect.urgency:
+        yield f"urgency {prospect.urgency[each.id].name}"
     if each.hold:
-        facts.append(f"held: {clean(each.hold)}")
-    return "; ".join(facts)
+        yield f"held: {clean(each.hold)}"
 
 
 def _contention(on_paper: Forecast, width: int) -> Iterator[Text]:
@@ -161,6 +166,7 @@ def _slice_document(each: Slice, prospect: Prospect) -> dict[str, Any]:
         "kind": each.recipe.kind,
         "paths": list(each.touch.paths),
         "hotspots": list(each.touch.hotspots),
+        "urgency": prospect.urgency[each.id].name.lower() if each.id in prospect.urgency else None,
         "hold": each.hold or None,
         "start": start,
         "finish": finish,

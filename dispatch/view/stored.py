@@ -75,6 +75,7 @@ def graph_document(graph: StoredGraph) -> dict[str, Any]:
             {
                 "id": entry.intent.id,
                 "statement": entry.intent.statement,
+                "scope": entry.intent.scope or None,
                 "urgency": entry.intent.urgency.name.lower(),
                 "deadline": entry.intent.deadline.isoformat() if entry.intent.deadline else None,
                 "attached": list(entry.attached),
@@ -99,7 +100,7 @@ def _view_document(view: SliceView) -> dict[str, Any]:
         "title": view.title,
         "state": view.state.value,
         "rank": view.priority.rank,
-        "critical_path": view.priority.critical_path,
+        "critical_path": round(view.priority.critical_path, 3),
         "urgency": view.priority.urgency.name.lower() if view.priority.urgency else None,
         "attempt": view.attempt,
         "closes": view.closes,

@@ -117,3 +117,25 @@ def test_a_slice_that_came_held_and_a_store_that_went_are_told() -> None:
     assert (event.what, event.detail, event.at) == ("store", "the store is out of reach: disk full", BEGAN_AT)
     (back,) = events_between(gone, attrs.evolve(gone, store=before.store))
     assert back.detail == "the store is in reach again"
+
+
+def test_a_preemption_between_two_looks_is_told_by_how_it_ended() -> None:
+    graph = Graph(Slice("low"), cap=1)
+    graph.do(Enqueue((Slice("top"),)))
+    urgent = DeclareIntent(Intent("u", "now", scope="top", urgency=Urgency.URGENT))
+    assert happened(graph, urgent, lambda: graph.report("low", CANCELED, detail="stopped at a safepoint")) == [
+        ("stopped", "low", "stopped at a safepoint (queued again)"),
+        ("started", "top", ""),
+    ]
+
+
+@pytest.mark.parametrize("phase", [CLOSED, CANCELED])
+def test_what_ended_is_told_with_the_time_of_its_end(phase: SessionPhase) -> None:
+    graph = Graph(Slice("low"), cap=1)
+    graph.do(Enqueue((Slice("top"),)))
+    graph.do(DeclareIntent(Intent("u", "now", scope="top", urgency=Urgency.URGENT)))
+    before = graph.snapshot()
+    graph.now += 5
+    graph.report("low", phase)
+    graph.now += 5
+    assert [event.at - BEGAN_AT for event in events_between(before, graph.snapshot())] == [5, 5]
