@@ -37,8 +37,8 @@ bench: $(STAMP) ## the benchmarks, at sizes that end in about two minutes
 crash: $(STAMP) ## the long crash campaign: kill -9 a real run, restart it, check from outside
 	@$(BIN)/python -m benchmarks.crash --kills 300
 
-docs: $(STAMP) ## make the generated pages and pictures under docs/ anew
-	@$(BIN)/python -m benchmarks.docs
+docs: $(STAMP) ## make the pictures under docs/ anew
+	@$(BIN)/python -m dispatch.demo.pictures docs/images
 
 clean: ## remove the environment and every cache
 	@rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -23,7 +23,7 @@ from pathlib import Path
 
 PATIENCE_S = 30.0  #: how long it waits for an answer
 LOOK_AGAIN_S = 0.05  #: between two looks into the inbox
-WINDING_UP_S = 0.7  #: what an early end of a turn takes
+WINDING_UP_S = 1.2  #: what an early end of a turn takes
 NOT_NOW = 75  #: the exit status that asks for another attempt, which goes on from the work so far
 
 

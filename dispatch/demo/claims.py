@@ -87,7 +87,7 @@ def steering(evidence: Evidence) -> Claim:
     text = evidence.files.get("shop/layout.txt", "")
     return Claim(
         "A message reaches an agent while it works.",
-        f"{ASKING} asked for a colour; its file says: {(text.splitlines() or ['nothing'])[0]}",
+        f"{ASKING} asked for a colour; the answer {'is' if ANSWER in text else 'is not'} in its file: {ANSWER}.",
         ANSWER in text,
     )
 
