@@ -17,7 +17,7 @@ from harness.local.merge import Conflict, Merged, advance, combine, merge
 from harness.local.outcome import MERGED, NO_CHANGE, Ending, checkpoint_of, closed, failed
 from harness.local.process import Child, ProcessMark
 from harness.local.record import Record
-from harness.local.settle import has_merged, own_branch, previous_attempt, settle_in
+from harness.local.settle import has_merged, only_commit, own_branch, previous_attempt, settle_in
 from harness.local.site import Site
 from harness.local.work import farewell, finished_work, keep_commit, keep_work
 from harness.local.worktree import Worktree
@@ -101,7 +101,7 @@ class Attempt:
                 break
         else:
             raise RepositoryError(f"{BRANCH_TRIES} branches named {wanted}-N exist already; remove those not needed")
-        self.record = attrs.evolve(self.record, branch=branch)
+        self._note(attrs.evolve(self.record, branch=branch))
         self.log.parent.mkdir(parents=True, exist_ok=True)
         self.log.write_bytes(b"")
 
@@ -240,9 +240,10 @@ class Attempt:
         name = f"{record.slice_id}/{record.attempt}"
         if ending.phase is SessionPhase.MERGED:
             return ""
-        if self.record.work:  # all that is worth keeping is committed; what is checked out may be a merge under test
-            return keep_commit(self.worktree, repository, record.branch, self.record.work, name)
-        branch = "" if ending.pull_request_url else own_branch(self.worktree, record)
+        branch = own_branch(self.worktree, record)
+        if commit := only_commit(record):
+            return keep_commit(self.worktree, repository, branch, commit, name)
+        branch = "" if ending.pull_request_url else branch
         message = f"Work in progress: {record.title}"
         return keep_work(self.worktree, repository, branch, record.base, name, message)
 

@@ -11,6 +11,7 @@ import fcntl
 import os
 import threading
 import time
+import weakref
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -33,6 +34,7 @@ class FileLock:
         self.path = path
         self.descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         self._threads = threading.Lock()
+        self._closing = weakref.finalize(self, os.close, self.descriptor)
 
     @contextlib.contextmanager
     def held(self, timeout_s: float = 600.0) -> Iterator[int]:
@@ -56,8 +58,8 @@ class FileLock:
         return True
 
     def release(self) -> None:
-        """Gives up what `try_hold` took, and the file with it: the object is of no further use."""
-        os.close(self.descriptor)
+        """Gives up what `try_hold` took, and the file with it: the object is of no further use. Again, does nothing."""
+        self._closing()
 
     def read(self) -> str:
         """What the file holds: a note of the holder's, or of a dead one's."""

@@ -27,9 +27,9 @@ class Record:
     """An attempt. `phase` is how it ended, None while it hasn't; `session` its folder's name, `<slice>@<attempt>`.
 
     `token` is in the environment of all its processes, `mark` is its agent. `worktree` is the name of its folder.
-    `branch`, the `wanted` one or that with a number, is known once its agent has been started. `base` is the commit it
-    began with, `work` the one it wants merged once it has ended well, `intended` the merge that is about to become
-    main. `kept` is the ref that has its unmerged work, and `resume` whether the next attempt goes on from there.
+    `branch`, the `wanted` one or that with a number, is noted once it is checked out, before its agent runs. `base` is
+    the commit it began with, `work` the one it wants merged once it has ended well, `intended` the merge that is about
+    to become main. `kept` is the ref that has its unmerged work, and `resume` whether the next attempt goes on from it.
     """
 
     session: str

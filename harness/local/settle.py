@@ -108,8 +108,8 @@ def ended(site: Site, record: Record, worktree: Worktree | None) -> Record:
         return attrs.evolve(record, phase=LOST.phase, detail=LOST.detail)
     name = f"{record.slice_id}/{record.attempt}"
     branch = own_branch(worktree, record)
-    if record.work:  # what is checked out may be a merge under test
-        kept = keep_commit(worktree, repository, branch, record.work, name)
+    if commit := only_commit(record):
+        kept = keep_commit(worktree, repository, branch, commit, name)
     else:
         kept = keep_work(worktree, repository, branch, record.base, name, f"Work in progress: {record.title}")
     folder = SessionFolder(site.records.folder(record.graph_id, record.session))
@@ -127,6 +127,15 @@ def ended(site: Site, record: Record, worktree: Worktree | None) -> Record:
 def has_merged(repository: Repository, record: Record) -> bool:
     """Whether the merge that was about to become main did."""
     return bool(record.intended) and repository.contains(record.intended, repository.tip(repository.main_ref))
+
+
+def only_commit(record: Record) -> str:
+    """The commit that has all of an attempt's work, whatever its worktree holds; empty if that must be looked at.
+
+    Once the work is known, what is checked out may be a merge under test. Before the branch is noted no agent has run:
+    the worktree holds no file yet, or what another attempt left, and neither is work of this one.
+    """
+    return record.work or ("" if record.branch else record.base)
 
 
 def own_branch(worktree: Worktree, record: Record) -> str:

@@ -157,6 +157,8 @@ def farewell(worktree: Worktree, repository: Repository, branch: str, commit: st
 
 def snapshot(worktree: Worktree, message: str) -> str:
     """A commit of all that is in the worktree, on top of its HEAD; HEAD itself if that is all."""
+    if worktree.untouched():
+        return worktree_commit(worktree)
     status = look(worktree)
     if not status.dirty:
         return status.head

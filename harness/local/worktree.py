@@ -88,6 +88,10 @@ class Worktree:
         except (OSError, UnicodeDecodeError):
             return False
 
+    def untouched(self) -> bool:
+        """Whether nothing was ever checked out in it, which git would take for the removal of every file."""
+        return not (self.git_dir / "index").exists() and [path.name for path in self.folder.iterdir()] == [".git"]
+
     def note(self, session: str = "", aside: str = "") -> None:
         """Writes down, for whoever holds the lock next, what it is used for."""
         self.lock.write(Note(str(self.git_dir), session, aside).text())
@@ -129,8 +133,11 @@ class Worktree:
         return self._stamp() == self.index_stamp or not self._hidden_changes()
 
     def _stamp(self) -> tuple[int, int]:
-        """Tells an index that was written since from one that wasn't."""
-        status = (self.git_dir / "index").stat()
+        """Tells an index that was written since from one that wasn't. Before the first checkout there is none."""
+        try:
+            status = (self.git_dir / "index").stat()
+        except FileNotFoundError:
+            return 0, 0
         return status.st_mtime_ns, status.st_ino
 
     def _hidden_changes(self) -> bool:
@@ -156,8 +163,9 @@ class Pool:
         then stays as it is, for later. Raises `GitError` if none can be made.
         """
         with self._mutex:
-            if self._free:
-                return self._free.pop()
+            worktree = self._free.pop() if self._free else None
+        if worktree is not None:
+            return worktree if worktree.intact() else self._made_anew(worktree)
         number = 0
         while True:
             number += 1
@@ -216,10 +224,19 @@ class Pool:
                 if worktree.reusable():
                     worktree.note()
                     return worktree
+        except BaseException:
+            lock.release()
+            raise
+        return self._made_anew(worktree)
+
+    def _made_anew(self, worktree: Worktree) -> Worktree:
+        """The same, made anew, if it was there and lost its folder, its registration or its good order."""
+        try:
+            if worktree.git_dir.name or worktree.folder.exists():
                 self._remove(worktree)
             self._add(worktree)
         except BaseException:
-            lock.release()
+            worktree.lock.release()
             raise
         return worktree
 
@@ -237,6 +254,7 @@ class Pool:
         try:
             with self._repository.writing() as git:
                 # -f: a registration whose folder is gone is no hindrance
+                git = git.holding(worktree.lock.descriptor)
                 git("worktree", "add", "-f", "-f", "--no-checkout", "--detach", "--", str(folder), main)
             worktree.git_dir = registered(folder, self._repository)
         except (GitError, RepositoryError, OSError):
@@ -254,7 +272,7 @@ class Pool:
             if folder.exists():
                 shutil.rmtree(folder)
             with contextlib.suppress(GitError):  # it was not registered, which is just as well
-                git("worktree", "remove", "-f", "-f", "--", str(folder))
+                git.holding(worktree.lock.descriptor)("worktree", "remove", "-f", "-f", "--", str(folder))
         worktree.lock.write("")
 
 

@@ -27,7 +27,9 @@ def faulty(tmp_path: Path) -> FaultyGit:
 def check_after(repo: Repo, faulty: FaultyGit, step: str) -> None:
     """What must hold once the slice has been reported merged, whatever went wrong before."""
     assert repo.merges() == ["s1"], step
+    assert repo.files() == ["a.txt", "work.txt"], step
     assert repo.show("main", "work.txt") == "done", step
+    assert repo.files("main") == ["a.txt", "work.txt"], f"{step}: a worktree without files was taken for work"
     repo.check_sound()
     assert repo.refs("refs/heads") == ["refs/heads/main"], step
     assert in_environment(f"DISPATCH_DIR={repo.root}") == [], step

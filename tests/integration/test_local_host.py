@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import itertools
 import json
 import os
 import threading
@@ -547,6 +549,23 @@ def test_close_stops_all_keeps_their_work_and_reports_nothing(repo: Repo) -> Non
         [state] = again.run(assignment("s1", "cat 1.txt > seen.txt", attempt=2))
         assert state.phase is MERGED
         assert repo.show("main", "seen.txt") == "1"
+
+
+def test_a_host_that_was_closed_leaves_no_descriptor_and_no_thread(repo: Repo) -> None:
+    def use() -> None:
+        with workshop(repo) as shop:
+            assert shop.run(assignment("s1", "true", graph=f"g{next(numbers)}"))[0].phase is MERGED
+
+    def held() -> tuple[int, int]:
+        gc.collect()
+        return len(list(Path("/proc/self/fd").iterdir())), len(threading.enumerate())
+
+    numbers = itertools.count()
+    use()
+    before = held()
+    for _ in range(5):
+        use()
+    until(lambda: held() <= before)
 
 
 def test_close_kills_who_will_not_stop(repo: Repo) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
+import subprocess
 import tempfile
 import threading
 from collections.abc import Callable
@@ -152,6 +153,32 @@ def test_a_folder_that_nobody_noted_is_saved_before_it_is_used(pool: Pool, repos
     assert repo.show("refs/dispatch/keep/worktree-1", "mine.txt") == "mine"
     end(worktree, repository)
     pool.release(worktree)
+
+
+@pytest.mark.parametrize("way", ["rm -rf", "git worktree remove --force"])
+def test_an_idle_one_that_a_person_removed_is_made_anew(
+    pool: Pool, repository: Repository, repo: Repo, way: str
+) -> None:
+    worktree = begun(pool, repository)
+    end(worktree, repository)
+    pool.release(worktree)
+    subprocess.run((*way.split(), str(worktree.folder)), cwd=repo.path, check=True)
+    again = begun(pool, repository)
+    assert again.folder == worktree.folder
+    assert (again.folder / "a.txt").exists()
+    end(again, repository)
+    pool.release(again)
+
+
+def test_one_that_was_never_checked_out_has_no_work(pool: Pool, repository: Repository, repo: Repo) -> None:
+    """The process was killed between `git worktree add --no-checkout` and the checkout."""
+    worktree = pool.acquire(nothing_left)
+    worktree.lock.release()
+    again = begun(Pool(repository), repository)
+    assert again.folder == worktree.folder
+    assert repo.refs("refs/dispatch") == []
+    end(again, repository)
+    again.lock.release()
 
 
 def test_one_set_aside_is_never_used_again(pool: Pool, repository: Repository) -> None:
