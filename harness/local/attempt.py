@@ -42,7 +42,7 @@ class Step(enum.Enum):
 
 @attrs.define(eq=False)
 class Attempt:
-    """An attempt under way. `on_main`: it began with nothing but main.
+    """An attempt under way. `on_main`: it began with nothing but main; else `resumed` is the ref it began with.
 
     `verified` is the merge that the verify command passed, `pending` the one it runs on. `merged` is how it ended, once
     main has all of its work: nothing that goes wrong later can undo that.
@@ -54,6 +54,7 @@ class Attempt:
     record: Record
     folder: SessionFolder
     on_main: bool
+    resumed: str = ""
     pending: Merged | None = None
     verified: Merged | None = None
     rounds: int = 0
@@ -72,7 +73,7 @@ class Attempt:
         main = site.repository.tip(site.repository.main_ref)
         if not main:
             raise RepositoryError(f"branch {site.repository.main!r} is gone; make it again with: git branch")
-        base, resumed = starting_point(site, before, main)
+        base, conflict = starting_point(site, before, main)
         worktree = site.pool.acquire(lambda left: settle_in(site, left))
         try:
             record = attrs.evolve(
@@ -81,11 +82,12 @@ class Attempt:
             worktree.note(record.note)
             take_over(site, record)
             folder = SessionFolder(site.records.folder(record.graph_id, record.session))
-            folder.make(assignment, addition(assignment, before, resumed=resumed))
+            folder.make(assignment, addition(assignment, before, conflict=conflict))
         except BaseException:
             site.pool.leave(worktree)
             raise
-        return cls(site, assignment, worktree, record, folder, base == main)
+        resumed = before.kept if before is not None and base != main else ""
+        return cls(site, assignment, worktree, record, folder, base == main, resumed)
 
     def check_out(self) -> None:
         """Makes the worktree ready, on a branch of its own. Raises `GitError`; the attempt must then be closed."""
@@ -202,7 +204,7 @@ class Attempt:
 
     def _leave(self, git: Git) -> Ending:
         """The worktree leaves its branch, and the branch goes: main has all of it."""
-        if lines := farewell(self.worktree, self.site.repository, self.record.branch, self.record.work):
+        if lines := self._farewell(self.record.work):
             git("update-ref", "--stdin", given=lines)
         self.merged = NO_CHANGE if self.record.work == self.record.base else MERGED
         return self.merged
@@ -210,8 +212,12 @@ class Attempt:
     def _advance(self, git: Git, merged: Merged) -> bool:
         """Moves main; the branch goes at the same stroke. False if main was quicker."""
         shown = merged.commit if self.assignment.recipe.verify else self.record.work
-        then = farewell(self.worktree, self.site.repository, self.record.branch, shown)
-        return advance(self.site.repository, git, merged, then, lambda: self._intend(merged.commit))
+        return advance(self.site.repository, git, merged, self._farewell(shown), lambda: self._intend(merged.commit))
+
+    def _farewell(self, commit: str) -> str:
+        """What goes when main has all of its work: its branch, and the ref that it resumed."""
+        lines = farewell(self.worktree, self.site.repository, self.record.branch, commit)
+        return lines + (f"delete {self.resumed}\n" if self.resumed and self.site.repository.tip(self.resumed) else "")
 
     def _intend(self, commit: str) -> None:
         """Writes down which commit is about to become main. Raises `SupersededError` if this attempt may not merge."""
@@ -283,12 +289,12 @@ def take_over(site: Site, record: Record) -> None:
         site.records.replace(record)
 
 
-def addition(assignment: Assignment, before: Record | None, *, resumed: bool) -> str:
+def addition(assignment: Assignment, before: Record | None, *, conflict: bool) -> str:
     """What the host knows of the attempt before that the task doesn't say yet."""
     parts = []
     if before is not None and before.checkpoint and before.checkpoint not in assignment.task:
         parts.append(before.checkpoint)
-    if before is not None and resumed:
+    if before is not None and conflict:
         parts.append(
             f"{before.kept} and main conflict, so this attempt begins from main; see: git diff main...{before.kept}"
         )

@@ -325,6 +325,7 @@ def test_a_preempted_session_goes_on_with_its_work(shop: Workshop) -> None:
     [second] = shop.run(assignment("s1", "cat one.txt two.txt other.txt > all.txt", attempt=2))
     assert second.phase is MERGED
     assert shop.repo.show("main", "all.txt") == "1\n2\nmain went on"
+    assert shop.repo.refs() == ["refs/heads/main"]  # main has what was kept
     shop.repo.check_sound()
 
 
