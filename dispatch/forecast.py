@@ -57,10 +57,6 @@ class Forecast:
     lower_bound: float
     partial: bool
 
-    @property
-    def capacity(self) -> int | None:
-        return self.schedule.plan.capacity
-
 
 def forecast(
     slices: Sequence[Slice],

@@ -12,7 +12,7 @@ import os
 import shlex
 import sys
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 
 import typer
@@ -99,14 +99,10 @@ def _kept(error: Exception) -> str:
     text = "".join(traceback.format_exception(error))
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        path.write_text(f"{_command_line(sys.argv)}\n\n{text}", encoding="utf-8", errors="replace")
+        path.write_text(f"{shlex.join(sys.argv)}\n\n{text}", encoding="utf-8", errors="replace")
     except OSError as problem:
         return f"its traceback can't be kept ({problem})"
     return f"this is a defect; its traceback is in {path}"
-
-
-def _command_line(arguments: Sequence[str]) -> str:
-    return shlex.join(arguments)
 
 
 def flushed() -> bool:

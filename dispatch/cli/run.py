@@ -118,10 +118,10 @@ def _run(request: Request, plan: PlanFile, gate: Gate, interrupts: Interrupts) -
     from dispatch.weights import LearnedWeights
     from harness.local import LocalSessionHost
 
-    host = LocalSessionHost(request.repository, main=plan.main)
     progress = output(sys.stderr if request.json else sys.stdout, plain=request.plain)
-    graph = request.graph or graph_of(plan.name, request.repository)
     store = store_at(request.store)
+    host = LocalSessionHost(request.repository, main=plan.main)
+    graph = request.graph or graph_of(plan.name, request.repository)
     weights = LearnedWeights()
     patience_s = CLOSING_S + max((slice_.recipe.grace_s for slice_ in plan.slices), default=0.0)
     with _closed(host, gate, patience_s), _service(request, plan, host, store, graph, gate, weights) as service:

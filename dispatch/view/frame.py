@@ -7,7 +7,7 @@ fifty thousand.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 import attrs
 from rich.console import Group
@@ -20,8 +20,6 @@ from dispatch.views import Snapshot
 
 if TYPE_CHECKING:
     from harness.local import RunningSession
-
-Entry = TypeVar("Entry")
 
 STATE_STYLES = {
     SliceState.MERGED: "green",
@@ -99,11 +97,6 @@ def share(lines: int, sizes: Sequence[int]) -> list[int]:
     return [number if number > 1 else 0 for number in given]
 
 
-def rows_of(scene_height: int) -> int:
-    """The most frontier rows that a frame of that height shows."""
-    return max(0, scene_height - 4)
-
-
 def _head(scene: Scene, width: int) -> Iterator[Text]:
     snapshot = scene.snapshot
     yield line(
@@ -159,7 +152,7 @@ def _ids(width: int) -> int:
 
 
 def _sessions(scene: Scene, rows: int, width: int) -> Iterator[Text]:
-    for session in _head_of(scene.sessions, rows):
+    for session in scene.sessions[: max(rows, 0)]:
         attempt = session.assignment_id.rpartition("@")[2]
         turn = f" turn {session.turn}" if session.turn > 1 else ""
         yield line(
@@ -170,19 +163,16 @@ def _sessions(scene: Scene, rows: int, width: int) -> Iterator[Text]:
             (clean(session.last_line), "dim"),
             cells=width,
         )
-    yield from _more(len(scene.sessions), rows, width)
 
 
 def _frontier(scene: Scene, rows: int, width: int) -> Iterator[Text]:
-    frontier = scene.snapshot.frontier
-    for rank, slice_id in enumerate(_head_of(frontier, rows), 1):
+    for rank, slice_id in enumerate(scene.snapshot.frontier[: max(rows, 0)], 1):
         yield line(
             f"{rank:>4} ",
             fit(clean(slice_id), _ids(width)),
             (f" {clean(scene.waits.get(slice_id, ''))}", "dim"),
             cells=width,
         )
-    yield from _more(len(frontier), rows, width)
 
 
 def _events(scene: Scene, rows: int, width: int) -> Iterator[Text]:
@@ -199,13 +189,3 @@ def event_parts(event: Event, began_at: float) -> tuple[tuple[str, str], ...]:
         (slice_id, "cyan"),
         (clean(event.detail), ""),
     )
-
-
-def _head_of(entries: Sequence[Entry], rows: int) -> Sequence[Entry]:
-    """Those that are shown: the last row says how many are not."""
-    return entries if len(entries) <= rows else entries[: max(0, rows - 1)]
-
-
-def _more(size: int, rows: int, width: int) -> Iterator[Text]:
-    if 0 < rows < size:
-        yield line((f"     and {size - rows + 1:,} more", "dim"), cells=width)

@@ -103,18 +103,16 @@ def test_a_frame_is_never_larger_than_its_terminal(width: int, height: int) -> N
     assert height < 10 or len(lines) == height
 
 
-def test_lists_are_cut_to_their_share_and_say_how_many_are_left_out() -> None:
+def test_lists_are_cut_to_their_share_and_titled_with_how_many_there_are() -> None:
     graph = Graph(*(Slice(f"s{n}") for n in range(50)), cap=10)
     running = [session(f"s{n}") for n in range(10)]
     events = [Event(BEGAN_AT + n, "merged", f"e{n}") for n in range(40)]
     lines = printed(frame(scene(graph, running, {}, events), 80, 18), 80)
     assert lines[3:] == [
         "running 10",
-        *(f"  s{n}                      12s running  " for n in range(3)),
-        "     and 7 more",
+        *(f"  s{n}                      12s running  " for n in range(4)),
         "frontier 40",
-        *(f"   {rank} s{rank + 9}                  " for rank in (1, 2, 3)),
-        "     and 37 more",
+        *(f"   {rank} s{rank + 9}                  " for rank in (1, 2, 3, 4)),
         "recent",
         *(f"     {n}s  merged     e{n}  " for n in (36, 37, 38, 39)),
     ]
