@@ -57,8 +57,8 @@ def graham_bound(plan: Plan[Task]) -> float:
     path = min(total, max(_stretched(arrays), default=0))
     if m is None:
         return path
-    at_most = total + (m - 1) * path
-    return at_most // m if _whole(arrays.durations) else at_most / m
+    m_times = total + (m - 1) * path
+    return m_times // m if _whole(arrays.durations) else m_times / m
 
 
 def _heads(arrays: Arrays) -> list[float]:

@@ -210,8 +210,11 @@ def _by_rank(successors: Sequence[Sequence[int]], topological: Sequence[int], du
     """The tasks by upward rank, greatest first, equal ones by index."""
     rank = list(durations)
     for task in reversed(topological):
-        if successors[task]:
-            rank[task] += max([rank[after] for after in successors[task]])
+        greatest: float = 0
+        for after in successors[task]:
+            if rank[after] > greatest:
+                greatest = rank[after]
+        rank[task] += greatest
     return sorted(range(len(rank)), key=rank.__getitem__, reverse=True)
 
 

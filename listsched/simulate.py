@@ -17,7 +17,7 @@ from typing import Generic
 import attrs
 
 from listsched.pick import Waiting, pick
-from listsched.plan import Plan, Task
+from listsched.plan import Arrays, Plan, Task
 
 Interval = tuple[float, float]
 
@@ -124,11 +124,19 @@ def simulate(plan: Plan[Task]) -> Schedule[Task]:
     >>> simulate(plan).intervals
     {'a': (0, 2), 'c': (2, 3)}
     """
-    arrays, names = plan.arrays, list(plan.order)
+    names = list(plan.order)
+    started, intervals = _run(plan.arrays, plan.capacity or len(names))
+    return Schedule(plan, dict(zip([names[task] for task in started], intervals, strict=True)))
+
+
+def _run(arrays: Arrays, capacity: int) -> tuple[list[int], Iterable[Interval]]:
+    """The tasks in the order in which they start, and when each of these starts and ends."""
     successors, durations, place = arrays.successors, arrays.durations, arrays.place
     cliques_of, busy = arrays.cliques_of, [False] * len(arrays.cliques)
-    left, capacity = list(arrays.waits_for), plan.capacity or len(names)
-    intervals: dict[Task, Interval] = {}
+    left = list(arrays.waits_for)
+    started: list[int] = []
+    starts: list[float] = []
+    finishes: list[float] = []
     waiting: Waiting[int] = Waiting()
     running: list[tuple[float, int]] = []  # finish, task
     now: float = 0
@@ -150,10 +158,12 @@ def simulate(plan: Plan[Task]) -> Schedule[Task]:
     while True:
         for task in pick(waiting, capacity - len(running), blocked, claim):
             finish = now + durations[task]
-            intervals[names[task]] = now, finish
+            started.append(task)
+            starts.append(now)
+            finishes.append(finish)
             heappush(running, (finish, task))
         if not running:
-            return Schedule(plan, intervals)
+            return started, zip(starts, finishes, strict=True)
         now = running[0][0]
         while running and running[0][0] == now:
             task = heappop(running)[1]
