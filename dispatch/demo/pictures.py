@@ -22,7 +22,7 @@ from rich.text import Text
 COLUMNS, ROWS = 100, 30
 REDRAW = re.compile(r"(?:\r|\x1b\[2K|\x1b\[1A)*\x1b\[2K")  #: how a live view goes back to its first line
 SUMMARY, HISTORY, VERDICT = "slices merged in", "main afterwards", "What this shows"
-MOMENT = "preempted  stocktaking"  #: the live view is pictured when this has been told
+MOMENT = ("1 preempted", "asked to stop at its next safepoint, to make room")  #: when the live view is pictured
 SVG = """\
 <svg viewBox="0 0 {width} {height}" xmlns="http://www.w3.org/2000/svg">
 <style>
@@ -57,7 +57,8 @@ def main(folder: Path) -> int:
     with resources.as_file(resources.files("dispatch.demo").joinpath("plan.toml")) as plan:
         save(folder, "plan", "slice-dispatch plan plan.toml", shown("plan", str(plan)).replace(str(plan), "plan.toml"))
     *frames, ending = REDRAW.split(shown("demo"))
-    save(folder, "run", "slice-dispatch run plan.toml", next(frame for frame in frames if MOMENT in plain(frame)))
+    live = [frame for frame in frames if all(words in plain(frame) for words in MOMENT)]
+    save(folder, "run", "slice-dispatch run plan.toml", live[0])
     save(folder, "summary", "the end of a run", section(ending, SUMMARY, HISTORY))
     save(folder, "verdict", "slice-dispatch demo", section(ending, VERDICT, "Now your own repository"))
     return 0
@@ -77,7 +78,7 @@ def shown(*arguments: str) -> str:
     os.close(ours)
     if process.returncode:
         raise subprocess.CalledProcessError(process.returncode, command)
-    return b"".join(pieces).decode()
+    return b"".join(pieces).decode().replace("\r\n", "\n")
 
 
 def read(descriptor: int) -> bytes:
@@ -101,7 +102,7 @@ def plain(ansi: str) -> str:
 
 
 def save(folder: Path, name: str, title: str, ansi: str) -> None:
-    lines = Text.from_ansi(ansi.replace("\r", "").strip("\n"))
+    lines = Text.from_ansi(ansi.strip("\n"))
     console = Console(record=True, width=COLUMNS, file=io.StringIO(), force_terminal=True, highlight=False)
     console.print(lines, no_wrap=True, overflow="crop")
     picture = console.export_svg(title=title, code_format=SVG, unique_id=f"dispatch-{name}")

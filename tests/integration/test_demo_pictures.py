@@ -12,9 +12,9 @@ from dispatch.demo.pictures import REDRAW, save, section, shown
 
 
 def test_a_stream_is_cut_into_frames_where_it_goes_back() -> None:
-    assert REDRAW.split("one\r\ntwo\r\n\r\x1b[2K\x1b[1A\x1b[2K\x1b[1A\x1b[2Kthree\r\n\r\x1b[2K\x1b[1A\x1b[2Kfour") == [
-        "one\r\ntwo\r\n",
-        "three\r\n",
+    assert REDRAW.split("one\ntwo\n\r\x1b[2K\x1b[1A\x1b[2K\x1b[1A\x1b[2Kthree\n\r\x1b[2K\x1b[1A\x1b[2Kfour") == [
+        "one\ntwo\n",
+        "three\n",
         "four",
     ]
 
@@ -33,7 +33,7 @@ def test_what_a_terminal_shows_is_styled_and_as_wide_as_told(monkeypatch: pytest
 
 
 def test_a_picture_needs_nothing_from_elsewhere(tmp_path: Path) -> None:
-    save(tmp_path, "one", "a title", "\x1b[32mgreen & <bold>\x1b[0m\r\nplain\r\n")
+    save(tmp_path, "one", "a title", "\x1b[32mgreen & <bold>\x1b[0m\nplain\n")
     text = (tmp_path / "one.svg").read_text()
     picture = xml.dom.minidom.parseString(text)
     texts = [node.firstChild.nodeValue.replace("\xa0", " ").strip() for node in picture.getElementsByTagName("text")]
