@@ -165,7 +165,7 @@ def test_a_report_does_what_the_table_says(
     node = rig.machine.graph.node("x")
     assert node.state is then
     assert effects == []
-    assert node.closes == (COUNTS_A_CLOSE == (phase, state, canceling, pull_request))
+    assert node.closes == ((phase, state, canceling, pull_request) == COUNTS_A_CLOSE)
     assert node.turns == 3
     assert node.pull_request_url == (URL if pull_request else "")
     assert node.canceling == (canceling and phase is SessionPhase.RUNNING)
@@ -233,7 +233,7 @@ def test_retry_forgets_closes_and_pull_request() -> None:
     assert (node.state, node.closes, node.pull_request_url, node.attempt) == (RUNNING, 0, "", 3)
 
 
-# The first that is there is kept; what is left of the attempt before is better than nothing, and there is always something.
+# The first of these that is there is kept; and there is always something.
 CHECKPOINTS = [
     ({"checkpoint": "c", "detail": "d", "error": "e"}, "c"),
     ({"detail": "d", "error": "e"}, "d"),
@@ -516,9 +516,12 @@ def test_an_id_twice_in_a_batch_is_refused() -> None:
         ((work("a", depends_on=("b",)), work("b", depends_on=("a",))), ("a", "b", "a")),
         ((work("a", required_by=("b",)), work("b", required_by=("a",))), ("a", "b", "a")),
         ((work("a", depends_on=("last",), required_by=("first",)),), ("a", "last", "first", "a")),
-        ((work("b", required_by=("first",), depends_on=("a",)), work("a", depends_on=("last",))), ("b", "a", "last", "first", "b")),
+        (
+            (work("b", required_by=("first",), depends_on=("a",)), work("a", depends_on=("last",))),
+            ("b", "a", "last", "first", "b"),
+        ),
     ],
-)  # fmt: skip
+)
 def test_a_cycle_is_spelled_out(batch: tuple[Slice, ...], cycle: tuple[str, ...]) -> None:
     refused = assert_refused(rig_for_refusals(), batch, CycleError)
     assert isinstance(refused, CycleError)
@@ -537,7 +540,7 @@ def test_intents_that_are_refused_change_nothing() -> None:
     rig.do(DeclareIntent(Intent("known", "s", "first")))
     rig.settle()
     before = anatomy(rig.machine)
-    naive = dt.datetime(2030, 1, 1)  # noqa: DTZ001 - that is what is wrong with it
+    naive = dt.datetime(2030, 1, 1)
     refusals: list[tuple[Command, type[DispatchError]]] = [
         (DeclareIntent(Intent("", "s")), InvalidIntentError),
         (DeclareIntent(Intent("i", "s", deadline=naive)), InvalidIntentError),
