@@ -76,6 +76,7 @@ class LocalSessionHost:
         self._idle: list[pykka.ActorRef[SessionActor]] = []
         self._actors = 0
         self._started = self._closed = False
+        self._sweeps = 0
         self._left = self._site.records.unsettled()
 
     @property
@@ -84,13 +85,20 @@ class LocalSessionHost:
         return self._repository.main
 
     def connect(self, report: Callable[[SessionState], None]) -> None:
-        """Where states go from now on. `report` is called from any thread and must not block."""
+        """Where states go from now on. `report` is called from any thread and must not block.
+
+        What killed processes left here is ended and settled from now on, whether or not anything is submitted.
+        """
         self._report = report
+        with self._mutex:
+            if self._left and not self._closed:
+                self._start()
 
     async def submit(self, assignment: Assignment) -> None:
         """Hands the attempt to an actor. Again, it does nothing while the session lives.
 
-        A session of an earlier attempt at the same slice is asked to stop, and this one begins when it has. Raises
+        No session begins before all that killed processes left here has been ended: until then it could run beside one
+        that its scheduler believes gone. A session of an earlier attempt at the same slice is asked to stop, and this one begins when it has. Raises
         `InvalidAssignmentError`, and `HostClosedError` after `close`.
         """
         check(assignment)
@@ -167,12 +175,16 @@ class LocalSessionHost:
         self._started = True
         self._watcher.start()
         for records in filter(None, (self._left[start::SWEEPERS] for start in range(SWEEPERS))):
+            self._sweeps += 1
             self._tell(self._free_actor(), Sweep(tuple(records)))
 
     def _accept(self, session: Session) -> None:
-        """Opens the session, now or when the one before at the same slice has ended."""
+        """Opens the session, now or when what must end before it has ended."""
         assignment = session.assignment
         if assignment.assignment_id in self._sessions:
+            return
+        if self._sweeps:
+            self._waiting.setdefault(slice_of(session), session)
             return
         for other, actor in self._sessions.values():
             if slice_of(other) == slice_of(session):
@@ -205,7 +217,17 @@ class LocalSessionHost:
                 following = self._waiting.pop(slice_of(session), None)
                 if following is not None:
                     self._accept(following)
+            else:
+                self._swept()
             self._changed.notify_all()
+
+    def _swept(self) -> None:
+        """One sweeper is through; after the last one the sessions that were held back begin."""
+        self._sweeps -= 1
+        if not self._sweeps:
+            waiting, self._waiting = self._waiting, {}
+            for session in waiting.values():
+                self._accept(session)
 
     def _actors_busy(self) -> bool:
         return self._actors > 0

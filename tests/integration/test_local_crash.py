@@ -83,6 +83,42 @@ def test_what_a_killed_scheduler_left_of_other_slices_is_ended_too(
     assert repo.refs("refs/heads") == ["refs/heads/main"]
 
 
+def test_no_session_begins_while_an_agent_of_a_killed_scheduler_runs(
+    repo: Repo, tmp_path: Path, scheduler: Scheduler
+) -> None:
+    """Also of another slice: the two may contend, and the one that is left has no place under the cap any more."""
+    trace = tmp_path / "trace"
+    script = f"trap '' TERM; echo $$ > {trace}; while :; do sleep 0.05; done"
+    pid = scheduler.start(repo, tmp_path / "out", ("s1", 1, script, ()))
+    until(lambda: trace.exists() and trace.read_text().endswith("\n"))
+    kill(pid, scheduler)
+    left = int(trace.read_text())
+    record = Records(repo.root).read("graph1", "s1")
+    assert record is not None
+    Records(repo.root).replace(attrs.evolve(record, grace_s=1.0))
+    with workshop(repo) as shop:
+        look = f"grep State /proc/{left}/status | grep -v Z > seen.txt; true"
+        [state] = shop.run(assignment("other", look))
+    assert state.phase is MERGED
+    assert repo.show("main", "seen.txt") == "", "it still ran"
+
+
+def test_what_a_killed_scheduler_left_is_ended_also_if_nothing_is_submitted(
+    repo: Repo, tmp_path: Path, scheduler: Scheduler
+) -> None:
+    script = "touch $DISPATCH_DIR/here; echo work > s1.txt; while :; do sleep 0.05; done"
+    pid = scheduler.start(repo, tmp_path / "out", ("s1", 1, script, ()))
+    session = repo.root / "sessions" / "graph1" / "s1@1"
+    until((session / "here").exists)
+    kill(pid, scheduler)
+    with workshop(repo):
+        pass
+    assert in_environment(f"DISPATCH_DIR={session}") == []
+    assert not session.exists()
+    assert repo.refs("refs/dispatch/keep") == ["refs/dispatch/keep/s1/1"]
+    assert repo.refs("refs/heads") == ["refs/heads/main"]
+
+
 def test_a_living_schedulers_sessions_are_left_alone(repo: Repo, tmp_path: Path, scheduler: Scheduler) -> None:
     script = "touch $DISPATCH_DIR/here; until [ -e $DISPATCH_DIR/go ]; do sleep 0.02; done; echo hi > b.txt"
     scheduler.start(repo, tmp_path / "out", ("s1", 1, script, ()))
