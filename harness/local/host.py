@@ -98,8 +98,8 @@ class LocalSessionHost:
         """Hands the attempt to an actor. Again, it does nothing while the session lives.
 
         No session begins before all that killed processes left here has been ended: until then it could run beside one
-        that its scheduler believes gone. A session of an earlier attempt at the same slice is asked to stop, and this one begins when it has. Raises
-        `InvalidAssignmentError`, and `HostClosedError` after `close`.
+        that its scheduler believes gone. A session of an earlier attempt at the same slice is asked to stop, and this
+        one begins when it has. Raises `InvalidAssignmentError`, and `HostClosedError` after `close`.
         """
         check(assignment)
         with self._mutex:
