@@ -144,29 +144,31 @@ def test_values_are_frozen_and_slotted() -> None:
 # --- what is taken can be stored ----------------------------------------------------------------------------------
 
 any_text = st.text(st.characters(), max_size=3) | st.sampled_from(["", "src", "two words", "\0", "\ud800", "a\nb"])
-names = st.sampled_from(["x", "y", "z", "a.lock"])
+texts = st.lists(any_text, max_size=2)
 numbers = st.integers(1, 5) | st.integers() | st.floats() | st.booleans()
-some_slices = st.builds(
-    Slice,
-    id=names,
-    title=any_text,
-    recipe=st.builds(
-        Recipe,
-        command=st.lists(any_text, max_size=2).map(tuple),
-        prompt=any_text,
-        kind=any_text,
-        max_attempts=numbers,
-        grace_s=numbers,
-        quiet_limit_s=numbers,
-        env=st.lists(st.tuples(any_text, any_text), max_size=1).map(tuple),
-    ),
-    touch=st.builds(TouchSet, st.lists(any_text, max_size=1).map(tuple), st.lists(any_text, max_size=1)),
-    provenance=any_text,
-    hold=any_text,
-)
+ANY: dict[str, st.SearchStrategy[Any]] = {
+    **dict.fromkeys(("title", "provenance", "hold"), any_text),
+    "id": any_text,
+    "touch": st.builds(TouchSet, texts.map(tuple), texts),
+}
+ANY_OF_RECIPE: dict[str, st.SearchStrategy[Any]] = {
+    **dict.fromkeys(("prompt", "kind"), any_text),
+    **dict.fromkeys(("command", "verify"), texts),
+    **dict.fromkeys(("max_attempts", "grace_s", "quiet_limit_s"), numbers),
+    "env": st.lists(st.tuples(any_text, any_text), max_size=1),
+}
 
 
-@given(some_slices)
+@st.composite
+def some_slices(draw: st.DrawFn) -> Slice:
+    """With a few fields that may hold anything of their type."""
+    odd = draw(st.sets(st.sampled_from([*ANY, *ANY_OF_RECIPE]), max_size=3))
+    recipe = Recipe(**{name: draw(ANY_OF_RECIPE[name]) for name in sorted(odd & ANY_OF_RECIPE.keys())})
+    fields = {name: draw(ANY[name]) for name in sorted(odd & ANY.keys())}
+    return Slice(**{"id": "x", "recipe": recipe, **fields})
+
+
+@given(some_slices())
 @settings(max_examples=300, deadline=None)
 def test_what_is_taken_can_be_stored(slice_: Slice) -> None:
     """A store that refuses a batch for one value would refuse it for ever."""
