@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pty
 import signal
@@ -141,12 +142,16 @@ def test_a_signal_while_the_run_is_being_opened_leaves_nothing(desk: Desk) -> No
         database.execute("UPDATE claims SET expires_at = 9e9, boot = 'another'")
     database.close()
     process = desk.start("run", desk.folder / "plan.toml")
-    until(lambda: _asleep(process.pid), process)
+    until(lambda: _has_open(process.pid, store), process)
     code, out, err = end(process, INT)
     assert (code, out, err) == (130, "", "")
     desk.check_clean()
 
 
-def _asleep(pid: int) -> bool:
-    """Whether the program has come so far that it sleeps between two looks at the claim."""
-    return "nanosleep" in Path(f"/proc/{pid}/wchan").read_text("ascii")
+def _has_open(pid: int, path: Path) -> bool:
+    """Whether a process has a file open."""
+    links = []
+    for entry in Path(f"/proc/{pid}/fd").iterdir():
+        with contextlib.suppress(OSError):  # it was closed meanwhile
+            links.append(entry.readlink())
+    return path in links

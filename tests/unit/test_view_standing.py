@@ -113,9 +113,9 @@ def test_a_paused_graph_is_not_over_while_something_runs() -> None:
 
 
 def test_a_chain_of_many_is_no_trouble() -> None:
-    slices = [Slice("s0"), *(Slice(f"s{n}", depends_on=(f"s{n - 1}",)) for n in range(1, 20_000))]
+    slices = [Slice("s0"), *(Slice(f"s{n}", depends_on=(f"s{n - 1}",)) for n in range(1, 5_000))]
     graph = Graph(*slices, cap=1)
     graph.report("s0", FAILED)
     where = standing(graph.snapshot())
-    assert len(where.blocked) == 19_999
-    assert where.blocked["s19999"].root == "s0"
+    assert len(where.blocked) == 4_999
+    assert where.blocked["s4999"].root == "s0"

@@ -8,6 +8,10 @@ SELECT coalesce(:now, (julianday('now') - 2440587.5) * 86400.0)
 -- name: find_graph
 SELECT key, graph_id, paused FROM graphs WHERE name = :name
 
+-- name: graph_names
+-- Of those that were ever written.
+SELECT name FROM graphs WHERE graph_id IS NOT NULL ORDER BY name
+
 -- name: add_graph
 INSERT INTO graphs (name) VALUES (:name) ON CONFLICT (name) DO NOTHING
 
