@@ -10,7 +10,6 @@ from dispatch.cli.ending import RefusedError
 from dispatch.errors import UnknownSliceError
 from dispatch.offline import StoredGraph
 from dispatch.store import SqliteStore, Store, default_url, open_store
-from dispatch.store.catalog import graph_names
 from dispatch.view.text import listed
 from harness.local.errors import RepositoryError
 from harness.local.repository import locate
@@ -53,7 +52,7 @@ def existing_store(url: str) -> SqliteStore:
 
 def only_graph(store: SqliteStore) -> str:
     """The store's only graph, or the only one that belongs to the repository we are in."""
-    names = graph_names(store.path)
+    names = store.graphs()
     if not names:
         raise RefusedError(f"{store.url} holds no graph; `run` a plan first, or name another store with --store")
     if len(names) == 1:

@@ -122,6 +122,16 @@ class SqliteStore:
         finally:
             connection.close()
 
+    def graphs(self) -> tuple[str, ...]:
+        """The names of the graphs in the file, sorted, read as `peek` reads."""
+        connection = connect_to_read(self.path)
+        try:
+            return tuple(name for (name,) in connection.execute(_SQL["graph_names"]))
+        except sqlite3.Error as error:
+            raise meaning(error, self.path) from error
+        finally:
+            connection.close()
+
     # -- the claim ---------------------------------------------------------------------------------------------
 
     def _try_claim(self, graph: str, take_over: bool, outlasted: Held | None) -> Held | Wait:
