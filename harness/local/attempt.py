@@ -232,8 +232,8 @@ class Attempt:
     def _show_pending(self) -> Step:
         """Checks the merge to be verified out: in a worktree of its own if this one has what a commit can't save."""
         assert self.pending is not None
-        if self.worktree.unsavable:
-            self.site.pool.set_aside(self.worktree, self.worktree.unsavable)
+        if self.worktree.unsavable or not self.worktree.intact():
+            self.site.pool.release(self.worktree)
             self.worktree = self.site.pool.acquire(lambda left: settle_in(self.site, left))
             self.worktree.note(self.record.note)
             self._note(attrs.evolve(self.record, worktree=self.worktree.folder.name))
@@ -256,10 +256,7 @@ class Attempt:
     def _give_back(self) -> None:
         """Its end is settled; a worktree that can't be made ready for others is looked at again when it is needed."""
         try:
-            if self.worktree.unsavable:
-                self.site.pool.set_aside(self.worktree, self.worktree.unsavable)
-            else:
-                self.site.pool.release(self.worktree)
+            self.site.pool.release(self.worktree)
         except (LocalHostError, OSError) as error:
             logger.warning("worktree %s can't be used again yet: %s", self.worktree.folder, error)
             self.site.pool.leave(self.worktree)

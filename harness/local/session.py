@@ -214,8 +214,7 @@ class SessionActor(pykka.ThreadingActor):
         assert self._attempt is not None
         session.running = None
         session.inbox.close()
-        if message.exit.survivors:
-            self._attempt.worktree.unsavable = f"processes {message.exit.survivors} of it could not be ended"
+        self._mind_survivors(message.exit)
         recipe = session.assignment.recipe
         ending = self._failure or agent_ending(message.exit, recipe, self._attempt.folder.pull_request_url())
         if ending is None:
@@ -228,6 +227,11 @@ class SessionActor(pykka.ThreadingActor):
         session.stage = Stage.QUEUED
         self._turn = lambda: self._tell(Turn(session))
         self._site.merges.join(self._turn)
+
+    def _mind_survivors(self, exit_: Exit) -> None:
+        """A worktree in which something still runs is not used again."""
+        if exit_.survivors and self._attempt is not None:
+            self._attempt.worktree.unsavable = f"processes that could not be ended: {exit_.survivors}"
 
     def _merge(self, session: Session, message: Message) -> None:
         assert self._attempt is not None
@@ -243,6 +247,7 @@ class SessionActor(pykka.ThreadingActor):
         assert isinstance(message, Exited)
         assert self._attempt is not None
         session.running = None
+        self._mind_survivors(message.exit)
         ending = self._failure or verify_ending(message.exit, session.assignment.recipe)
         if ending is not None:
             self._end(session, ending)
@@ -300,8 +305,12 @@ class SessionActor(pykka.ThreadingActor):
         session.stage = Stage.IDLE
         self._session = self._attempt = self._turn = self._failure = None
         self._done(self, session)
-        if not session.silent:
+        if session.silent:
+            return
+        try:
             self._site.report(state)
+        except Exception:
+            logger.exception("nobody took the report %s", state)
 
 
 Handler: TypeAlias = Callable[[SessionActor, Session, Message], None]

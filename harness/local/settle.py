@@ -11,6 +11,7 @@ import time
 
 import attrs
 
+from harness.local.errors import GitError
 from harness.local.folder import SessionFolder
 from harness.local.merge import recover
 from harness.local.outcome import LOST, NO_CHANGE, checkpoint_of
@@ -82,7 +83,7 @@ def settle_in(site: Site, worktree: Worktree) -> None:
     record = site.records.read(graph_id, session.rpartition("@")[0]) if session else None
     if record is None or record.session != session:
         name = session.replace("@", "/") or f"worktree-{worktree.folder.name}"
-        keep_work(worktree, site.repository, "", "", name, "Left in a worktree")
+        keep_what_can_be(worktree, site.repository, "", "", name, "Left in a worktree")
     else:
         settle(site, record, worktree)
     worktree.leftover = ""
@@ -111,7 +112,8 @@ def ended(site: Site, record: Record, worktree: Worktree | None) -> Record:
     if commit := only_commit(record):
         kept = keep_commit(worktree, repository, branch, commit, name)
     else:
-        kept = keep_work(worktree, repository, branch, record.base, name, f"Work in progress: {record.title}")
+        message = f"Work in progress: {record.title}"
+        kept = keep_what_can_be(worktree, repository, branch, record.base, name, message)
     folder = SessionFolder(site.records.folder(record.graph_id, record.session))
     return attrs.evolve(
         record,
@@ -122,6 +124,23 @@ def ended(site: Site, record: Record, worktree: Worktree | None) -> Record:
         checkpoint=checkpoint_of(LOST, kept, folder.checkpoint()),
         pull_request_url=folder.pull_request_url(),
     )
+
+
+def keep_what_can_be(
+    worktree: Worktree, repository: Repository, branch: str, base: str, name: str, message: str
+) -> str:
+    """As `keep_work`, tried for the second time: a worktree that git can't read is set aside as it is.
+
+    Its branch then stays where it is, with what was committed.
+    """
+    try:
+        return keep_work(worktree, repository, branch, base, name, message)
+    except GitError as error:
+        worktree.unsavable = str(error)
+    tip = repository.tip(f"refs/heads/{branch}") or base
+    with repository.writing() as git:
+        contained = not tip or repository.contains(tip, repository.tip(repository.main_ref))
+        return "" if contained else repository.keep(git, tip, name)
 
 
 def has_merged(repository: Repository, record: Record) -> bool:

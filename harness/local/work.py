@@ -68,8 +68,15 @@ def is_repository(worktree: Worktree, path: str) -> bool:
 def look(worktree: Worktree) -> Status:
     """Its status, with what follows for its use later noted in it. Called when nothing of the attempt runs any more."""
     worktree.drop_stale_locks()
-    status = status_of(worktree)
-    worktree.unsavable = unsavable(worktree, status)
+    try:
+        status = status_of(worktree)
+    except GitError as error:
+        if "index file" not in error.said:
+            raise
+        # it is beyond reading; without one, git goes by the files alone
+        (worktree.git_dir / "index").replace(worktree.git_dir / "index.broken")
+        status = status_of(worktree)
+    worktree.unsavable = worktree.unsavable or unsavable(worktree, status)
     return status
 
 
@@ -79,7 +86,8 @@ def finished_work(worktree: Worktree, repository: Repository, branch: str, base:
     Raises `StrayedError` if what it wants merged can't be told, and `GitError` if a hook refuses the commit.
     """
     ref = f"refs/heads/{branch}"
-    if not worktree.intact():
+    if not worktree.readable():
+        worktree.unsavable = unreadable(worktree)
         return repository.tip(ref) or base  # the agent removed it: what it committed before is its work
     if not repository.tip(ref):  # the agent removed its own branch; its files are still relative to something
         worktree.git("update-ref", ref, base)
@@ -114,7 +122,10 @@ def keep_work(worktree: Worktree, repository: Repository, branch: str, base: str
     follows `refs/dispatch/keep/`. The branch, if one is named, is removed unless the user has it checked out.
     """
     tip = repository.tip(f"refs/heads/{branch}") if branch else ""
-    head = snapshot(worktree, message) if worktree.intact() else tip
+    if worktree.readable():
+        head = snapshot(worktree, message)
+    else:
+        head, worktree.unsavable = tip, unreadable(worktree)
     main = repository.tip(repository.main_ref)
     kept = ""
     with repository.writing() as git:
@@ -138,7 +149,7 @@ def keep_commit(worktree: Worktree, repository: Repository, branch: str, commit:
 
 def worktree_commit(worktree: Worktree) -> str:
     """The commit checked out; empty if that can't be told."""
-    return worktree.git("rev-parse", "--verify", "-q", "HEAD", ok=(0, 1)).line if worktree.intact() else ""
+    return worktree.git("rev-parse", "--verify", "-q", "HEAD", ok=(0, 1)).line if worktree.readable() else ""
 
 
 def farewell(worktree: Worktree, repository: Repository, branch: str, commit: str) -> str:
@@ -147,7 +158,7 @@ def farewell(worktree: Worktree, repository: Repository, branch: str, commit: st
     A branch that the user has checked out stays.
     """
     lines = ""
-    if worktree.intact() and commit:
+    if worktree.readable() and commit:
         lines = f"option no-deref\nupdate worktrees/{worktree.git_dir.name}/HEAD {commit}\n"
     ref = f"refs/heads/{branch}"
     if branch and branch != repository.main and repository.tip(ref) and not any(repository.checkouts(ref)):
@@ -174,8 +185,15 @@ def add_all(git: Git, status: Status) -> None:
     git("add", "-A", "--", ".", *(f":(top,exclude,literal){path}" for path in status.nested))
 
 
+def unreadable(worktree: Worktree) -> str:
+    """The same for one that git can't be asked about."""
+    return "it is not registered with git any more" if worktree.holds_files() else ""
+
+
 def unsavable(worktree: Worktree, status: Status) -> str:
     """Why what the worktree has can't be made safe by a commit; empty if it can."""
+    if (worktree.folder / ".git").is_dir():
+        return "it was made a repository of its own"
     if status.nested:
         return f"{listing(status.nested)}: a repository of its own, or a submodule with uncommitted changes"
     if (worktree.git_dir / "modules").exists():

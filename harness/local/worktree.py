@@ -82,15 +82,26 @@ class Worktree:
     def intact(self) -> bool:
         """Whether folder and registration still belong together; an agent may have removed or replaced either."""
         try:
-            if not stat.S_ISDIR(self.folder.lstat().st_mode) or not (self.git_dir / "HEAD").is_file():
-                return False
-            return (self.folder / ".git").read_text() == f"gitdir: {self.git_dir}\n"
+            return self.readable() and (self.folder / ".git").read_text() == f"gitdir: {self.git_dir}\n"
         except (OSError, UnicodeDecodeError):
             return False
 
+    def readable(self) -> bool:
+        """Whether git, told where both are, can still say what is in it, be its `.git` file as it may."""
+        try:
+            return stat.S_ISDIR(self.folder.lstat().st_mode) and (self.git_dir / "HEAD").is_file()
+        except OSError:
+            return False
+
+    def holds_files(self) -> bool:
+        """Whether there is anything in its folder that is its own; a link in its place leads to something else's."""
+        if self.folder.is_symlink() or not self.folder.is_dir():
+            return False
+        return any(path.name != ".git" or path.is_dir() for path in self.folder.iterdir())
+
     def untouched(self) -> bool:
         """Whether nothing was ever checked out in it, which git would take for the removal of every file."""
-        return not (self.git_dir / "index").exists() and [path.name for path in self.folder.iterdir()] == [".git"]
+        return not (self.git_dir / "index").exists() and not self.holds_files()
 
     def note(self, session: str = "", aside: str = "") -> None:
         """Writes down, for whoever holds the lock next, what it is used for."""
@@ -102,6 +113,7 @@ class Worktree:
         Raises `GitError` if the branch exists, or if a hook refuses.
         """
         self.sweep()
+        self.unsavable = ""
         self.git("checkout", "-q", "-f", "--no-track", "-b", branch, commit, "--")
         self.index_stamp = self._stamp()
 
@@ -183,7 +195,11 @@ class Pool:
         return Worktree(self.folder / folder, Path(note.git_dir), lock, self._repository, note.session)
 
     def release(self, worktree: Worktree) -> None:
-        """Takes back one whose work is safe, to be used again if that is possible."""
+        """Takes back one whose work is safe, or can't be made so: then it stays as it is, and is never used again."""
+        if worktree.unsavable:
+            worktree.note(aside=worktree.unsavable)
+            worktree.lock.release()
+            return
         worktree.drop_stale_locks()
         if not worktree.reusable():
             self._remove(worktree)
@@ -197,11 +213,6 @@ class Pool:
         """Lets go of one as it is; its note tells the next holder what must be saved."""
         worktree.lock.release()
 
-    def set_aside(self, worktree: Worktree, why: str) -> None:
-        """Lets go of one that has work that can't be saved elsewhere: it is never used again, nor removed."""
-        worktree.note(aside=why)
-        worktree.lock.release()
-
     def close(self) -> None:
         """Lets go of those not in use; they stay for the next process."""
         with self._mutex:
@@ -210,7 +221,7 @@ class Pool:
             worktree.lock.release()
 
     def _take(self, number: int, save: Callable[[Worktree], None]) -> Worktree | None:
-        """The worktree of that number, made if it isn't there; None if it is in use or set aside."""
+        """The worktree of that number, made if it isn't there; None if it can't be used."""
         lock = FileLock(self.folder / f"{number}.lock")
         try:
             if not lock.try_hold() or (note := Note.parse(lock.read())).aside:
@@ -220,6 +231,9 @@ class Pool:
             if note.git_dir or worktree.folder.exists():
                 self._find_registration(worktree)
                 save(worktree)
+                if worktree.unsavable:
+                    self.release(worktree)
+                    return None
                 worktree.drop_stale_locks()
                 if worktree.reusable():
                     worktree.note()

@@ -98,7 +98,53 @@ def test_its_git_file_removed_git_finds_no_repository_around_it(shop: Workshop) 
     state = run(shop, "rm .git; echo 1 > 1.txt; git add -A; git commit -qm x; echo $?; exit 1")
     assert state.phase is CLOSED
     assert "not a git repository" in shop.log("s1")
+    assert "1.txt" in shop.repo.files("refs/dispatch/keep/s1/1")
     next_is_as_new(shop)
+
+
+def test_its_git_file_removed_and_done(shop: Workshop) -> None:
+    assert run(shop, "rm .git; echo 1 > 1.txt", verify=("test", "-f", "1.txt")).phase is MERGED
+    assert shop.repo.files() == ["1.txt", "a.txt"]
+    next_is_as_new(shop)
+
+
+def aside(shop: Workshop) -> dict[str, str]:
+    """Why each worktree that was set aside was, by its folder's name."""
+    notes = {path.stem: json.loads(path.read_text()) for path in (shop.repo.root / "worktrees").glob("*.lock")}
+    return {name: note["aside"] for name, note in notes.items() if note["aside"]}
+
+
+@pytest.mark.parametrize(
+    ("script", "why"),
+    [
+        ("rm .git; git init -q", "it was made a repository of its own"),
+        ("rm -r $(git rev-parse --git-dir)", "it is not registered with git any more"),
+    ],
+)
+def test_a_worktree_that_a_commit_cannot_save_is_set_aside(shop: Workshop, script: str, why: str) -> None:
+    assert run(shop, f"{script}; echo 1 > 1.txt; exit 1").phase is CLOSED
+    assert aside(shop) == {"1": why}
+    next_is_as_new(shop)
+    assert (shop.repo.root / "worktrees" / "1" / "1.txt").read_text() == "1\n"
+
+
+def test_an_index_beyond_reading(shop: Workshop) -> None:
+    run(shop, "echo 1 > 1.txt; echo junk > $(git rev-parse --git-dir)/index; exit 1")
+    assert shop.repo.files("refs/dispatch/keep/s1/1") == ["1.txt", "a.txt"]
+    next_is_as_new(shop)
+
+
+def test_a_head_beyond_reading(shop: Workshop) -> None:
+    """Nothing can be said about it at its end; it is settled with the next attempt, and stays as it is."""
+    state = run(shop, f"echo 1 > 1.txt; {COMMIT} echo 2 > 2.txt; echo junk > $(git rev-parse --git-dir)/HEAD; exit 1")
+    assert state.phase is CLOSED
+    assert "could not be made safe yet" in state.detail
+    [again] = shop.run(assignment("s1", "true", attempt=2))
+    assert again.phase is MERGED
+    assert list(aside(shop)) == ["1"]
+    assert (shop.repo.root / "worktrees" / "1" / "2.txt").read_text() == "2\n"
+    assert "1.txt" in shop.repo.files()
+    (shop.repo.path / ".git" / "worktrees" / "1" / "HEAD").write_text(shop.repo.git("rev-parse", "main") + "\n")
 
 
 def test_its_worktree_replaced_by_a_link_to_the_users_checkout(shop: Workshop) -> None:

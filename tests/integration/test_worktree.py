@@ -184,7 +184,8 @@ def test_one_that_was_never_checked_out_has_no_work(pool: Pool, repository: Repo
 def test_one_set_aside_is_never_used_again(pool: Pool, repository: Repository) -> None:
     worktree = begun(pool, repository)
     (worktree.folder / "precious").write_text("x")
-    pool.set_aside(worktree, "precious")
+    worktree.unsavable = "precious"
+    pool.release(worktree)
     for number in range(3):
         other = begun(pool, repository, f"dispatch/o/{number}")
         assert other.folder != worktree.folder
@@ -246,7 +247,7 @@ STEPS = st.lists(
 
 
 @settings(
-    max_examples=1000 if EVERY else 20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=1000 if EVERY else 12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(steps=STEPS, finished=st.booleans())
 def test_no_byte_is_lost_whatever_was_done(

@@ -39,7 +39,7 @@ def passes(field: str, value: str) -> bool:
 @example("../../etc")
 @example("a.lock")
 @example("a..b")
-@settings(max_examples=500)
+@settings(max_examples=200)
 def test_ids_stay_in_their_folder(value: str) -> None:
     for field in ("slice_id", "graph_id"):
         if passes(field, value):
@@ -53,17 +53,17 @@ def test_ids_stay_in_their_folder(value: str) -> None:
 
 
 def test_branches_that_pass_are_branches_for_git() -> None:
-    """A thousand at once: git is asked about those that pass."""
+    """Git is asked about those that pass, all at once."""
     names: set[str] = set()
 
     @given(st.tuples(st.sampled_from(["a", "dispatch/x", "0/"]), PIECES).map("".join))
-    @settings(max_examples=1000, database=None)
+    @settings(max_examples=300, database=None)
     def collect(value: str) -> None:
         if is_branch_name(value):
             names.add(value)
 
     collect()
-    assert len(names) > 20
+    assert len(names) > 10
     script = 'while IFS= read -r name; do git check-ref-format --branch "$name" > /dev/null || echo "$name"; done'
     said = subprocess.run(
         ("sh", "-c", script), input="\n".join(sorted(names)[:200]) + "\n", text=True, capture_output=True, check=True
