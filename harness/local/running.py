@@ -155,11 +155,9 @@ class Running:
         drained = anyio.Event()
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._read_output, drained)
-            exited = await self._until_exit()
+            await self._until_exit()
             self._exited_at = time.monotonic()
             survivors = await self._end_the_rest(table)
-            if not exited and not survivors:
-                await self._exit_of_leader()
             with anyio.move_on_after(DRAIN_LIMIT_S):
                 await drained.wait()
             tasks.cancel_scope.cancel()
@@ -218,15 +216,15 @@ class Running:
                 logger.exception("process %d: its lines are shown no more", self.pid)
                 self._on_line = None
 
-    async def _until_exit(self) -> bool:
-        """True once the leader has exited; False when its group had to be sent SIGKILL."""
+    async def _until_exit(self) -> None:
+        """Until the leader has exited, or its group had to be sent SIGKILL."""
         while True:
             with anyio.CancelScope(deadline=self._next_deadline()) as self._scope:
                 await self._exit_of_leader()
-                return True
+                return
             if time.monotonic() >= self._kill_at:
                 self._kill()
-                return False
+                return
             if not self._asked and self._lives() and time.monotonic() >= self._next_deadline():
                 self._quiet = True
                 self._ask()

@@ -21,7 +21,7 @@ import pytest
 import trio
 
 from harness import procfs
-from harness.local.process import Child, Exit, ProcessWatcher, find_by_token, is_alive
+from harness.local.process import Child, Exit, ProcessWatcher, find_by_token, is_alive, mark_of
 from harness.procfs import ProcessTable, Snapshot
 from tests.integration.family import LIMIT_S, Ended, Family, eventually
 
@@ -148,6 +148,18 @@ def test_stopping_one_that_has_ended_changes_nothing(family: Family) -> None:
     assert (exit_.code, exit_.stopped) == (5, False)
 
 
+def test_stopping_what_one_that_ended_by_itself_left_behind_does_not_change_how_it_ended(family: Family) -> None:
+    stubborn = "trap '' TERM; while :; do sleep 0.05; done & exit 5"
+    ended = Ended()
+    running = family.watcher.spawn(family.child("sh", "-c", stubborn), ended)
+    eventually(lambda: not is_alive(running.mark), "it has ended")
+    asked_at = time.monotonic()
+    running.stop(grace_s=0.0)
+    exit_ = ended.wait()
+    assert (exit_.code, exit_.stopped, exit_.killed) == (5, False, True)
+    assert time.monotonic() - asked_at < 1.9  # what is left behind would have had two seconds
+
+
 def test_one_that_is_suspended_hears_sigterm(family: Family) -> None:
     source = """
 import signal, sys
@@ -266,13 +278,14 @@ def test_one_that_left_the_group_is_found(family: Family, escape: str) -> None:
 
 def test_one_that_shed_every_tie_is_not_waited_for_but_a_second(family: Family) -> None:
     """Nothing tells it from a stranger any more, and it holds the pipe open."""
-    exit_ = family.run("sh", "-c", "setsid env -i sleep 1000 & echo $!")
+    escape = "setsid env -i sh -c 'echo > shed; exec sleep 1000' & pid=$!"
+    exit_ = family.run("sh", "-c", f"{escape}; until [ -e shed ]; do sleep 0.01; done; echo $pid")
     assert exit_.code == 0
-    pid = int(exit_.last_line)
+    mark = mark_of(int(exit_.last_line))
     try:
-        assert procfs.stat_of(pid) is not None
+        assert is_alive(mark)
     finally:
-        os.kill(pid, signal.SIGKILL)
+        os.kill(mark.pid, signal.SIGKILL)
 
 
 def test_of_a_hundred_trees_that_are_stopped_nothing_is_left(family: Family) -> None:
