@@ -50,6 +50,10 @@ def ended(command: Callable[[], int | None]) -> int:
     except BrokenPipeError:
         flushed()
         return PIPE_BROKEN
+    except SystemExit as left:  # what typer makes of a broken pipe
+        if not isinstance(left.__context__, BrokenPipeError):
+            raise
+        return PIPE_BROKEN
     except Exception as error:  # noqa: BLE001 - the program's outermost door
         status, lines = _meaning(error)
         for line in lines:

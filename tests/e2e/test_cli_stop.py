@@ -122,6 +122,15 @@ def test_a_reader_that_leaves_early_stops_the_run_by_itself(desk: Desk) -> None:
     desk.check_clean()
 
 
+def test_a_command_that_nobody_reads_says_so_by_its_status(desk: Desk) -> None:
+    ours, theirs = os.pipe()
+    os.close(ours)
+    process = desk.start("schema", stdout=theirs)
+    os.close(theirs)
+    _, err = process.communicate(timeout=60)
+    assert (process.returncode, err) == (141, "")
+
+
 def test_a_terminal_that_goes_away_stops_the_run(desk: Desk) -> None:
     desk.env |= {"TERM": "xterm"}
     ours, theirs = pty.openpty()
