@@ -33,10 +33,10 @@ SCENES = (
     ("preemption", "hotfix becomes urgent while stocktaking is in its way"),
 )
 HISTORY_ROWS = 20
-NEXT = (
-    "Now your own repository. docs/plans.md says how to write a plan; then:",
-    "  slice-dispatch plan PLAN   checks it, and shows its order and a simulated schedule",
-    "  slice-dispatch run PLAN    runs it",
+NEXT = "Now your own repository. docs/plans.md says how to write a plan; then:"
+COMMANDS = (
+    ("slice-dispatch plan PLAN", "checks it, and shows its order and a simulated schedule"),
+    ("slice-dispatch run PLAN", "runs it"),
 )
 
 
@@ -77,7 +77,7 @@ def _width(out: Output) -> int:
 
 def _title(words: str, width: int) -> Iterator[Text]:
     yield Text()
-    yield line((words, "bold"), cells=width)
+    yield from prose(words, "bold", width)
 
 
 def _opening(place: Playground, out: Output, *, kept: bool) -> Iterator[Text]:
@@ -85,7 +85,7 @@ def _opening(place: Playground, out: Output, *, kept: bool) -> Iterator[Text]:
     yield from prose(INTRODUCTION, "", width)
     yield Text()
     for name, words in SCENES:
-        yield line("  ", (f"{name:<12} ", "cyan"), words, cells=width)
+        yield from _beside(f"  {name}", "cyan", words, "", 15, width)
     yield Text()
     fate = "where it stays" if kept else "which is removed at the end (--keep DIR keeps one)"
     yield from prose(f"It all happens in {clean(str(place.folder))}, {fate}.", "dim", width)
@@ -106,16 +106,16 @@ def _verdict(found: list[Claim], problem: str, out: Output) -> Iterator[Text]:
     yield from _title("What this shows, checked against git, the files and the agents' logs", width)
     for claim in found:
         mark, style = ("  ok  ", "green") if claim.kept else (" NOT  ", "bold red")
-        yield from _indented(mark, style, claim.promise, "", width)
-        yield from _indented("", "", clean(claim.seen), "dim", width)
+        yield from _beside(mark, style, claim.promise, "", INDENT, width)
+        yield from _beside("", "", clean(claim.seen), "dim", INDENT, width)
     if problem:
         yield from prose(f"The operator could not go on: {clean(problem)}", "bold red", width)
 
 
-def _indented(mark: str, mark_style: str, words: str, style: str, width: int) -> Iterator[Text]:
-    """Words set beside a mark."""
-    for text in prose(words, style, width - INDENT):
-        yield line((f"{mark:<{INDENT}}", mark_style), (text.plain, style), cells=width)
+def _beside(mark: str, mark_style: str, words: str, style: str, indent: int, width: int) -> Iterator[Text]:
+    """Words set beside a mark, on as many lines as they need."""
+    for text in prose(words, style, width - indent):
+        yield line((f"{mark:<{indent}}", mark_style), (text.plain, style), cells=width)
         mark = ""
 
 
@@ -124,4 +124,6 @@ def _farewell(place: Playground, out: Output, *, kept: bool) -> Iterator[Text]:
     yield Text()
     if kept:
         yield from prose(f"Look around in {clean(str(place.repository))}: git log, plan.toml, agent.py.", "", width)
-    yield from (line(words, cells=width) for words in NEXT)
+    yield from prose(NEXT, "", width)
+    for command, words in COMMANDS:
+        yield from _beside(f"  {command}", "cyan", words, "", 29, width)
