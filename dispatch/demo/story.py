@@ -40,12 +40,12 @@ COMMANDS = (
 )
 
 
-def run_demo(keep: Path | None, *, plain: bool) -> int:
+def run_demo(keep: Path | None, *, plain: bool, operator: Operator | None = None) -> int:
     """Show everything; the exit status is 0 only if all that was claimed has been seen."""
+    operator = operator or Operator()
     out = output(plain=plain)
     with playground(keep) as place:
         out.write(_opening(place, out, kept=keep is not None))
-        operator = Operator()
         status = run_plan(_request(place, operator, plain=plain))
         if status > INTERRUPTED:
             return status
@@ -98,7 +98,8 @@ def _history(place: Playground, out: Output) -> Iterator[Text]:
     yield from _title("main afterwards, one merge a slice: git log --graph --oneline", width)
     for row in rows[:HISTORY_ROWS]:
         yield line("  ", clean(row), cells=width)
-    yield line(("  ", ""), (f"and {len(rows) - HISTORY_ROWS} more rows", "dim"), cells=width)
+    if len(rows) > HISTORY_ROWS:
+        yield line("  ", (f"and {len(rows) - HISTORY_ROWS} more rows", "dim"), cells=width)
 
 
 def _verdict(found: list[Claim], problem: str, out: Output) -> Iterator[Text]:
