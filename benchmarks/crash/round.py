@@ -1,0 +1,307 @@
+"""One round: a plan, run to its end through a series of kills, with an operator's commands in between."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import random
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+
+import attrs
+
+from benchmarks.crash.evidence import Command, Evidence
+from benchmarks.crash.fates import FAIR, Fate, Means, dealt
+from benchmarks.crash.plan import Plan, plan_of
+from benchmarks.crash.scene import GRAPH, Scene
+
+LIMIT_S = 90.0  #: no step takes so long on any machine that is of use
+PATIENCE_S = 2.0  #: how long after the first agent's start a run may take to come by the place where it is to die
+MOST_KILLS = 14  #: a plan is then left alone to come to its end
+FINISHES = 5  #: runs that are left alone
+COMMANDS_AT = 0.35  #: how often somebody commands something between two runs
+
+# A shell that starts a program in the background ignores SIGINT for it, and for all that it starts in turn.
+HEEDING = (
+    "import os, signal, sys\n"
+    "for number in (signal.SIGINT, signal.SIGTERM): signal.signal(number, signal.SIG_DFL)\n"
+    "os.execv(sys.executable, [sys.executable, *sys.argv[1:]])\n"
+)
+
+
+@attrs.define
+class Tally:
+    """What happened in a round, counted. `landed` are kills with an agent at work; `restarts` runs after a kill."""
+
+    kills: Counter[Means] = attrs.field(factory=Counter)
+    landed: Counter[Means] = attrs.field(factory=Counter)
+    missed: Counter[Means] = attrs.field(factory=Counter)
+    asked: Counter[Means] = attrs.field(factory=Counter)
+    places: Counter[str] = attrs.field(factory=Counter)
+    commands: Counter[str] = attrs.field(factory=Counter)
+    restarts: int = 0
+    rivals: int = 0
+
+    def add(self, other: Tally) -> None:
+        for name in ("kills", "landed", "missed", "asked", "places", "commands"):
+            getattr(self, name).update(getattr(other, name))
+        self.restarts += other.restarts
+        self.rivals += other.rivals
+
+
+@attrs.frozen
+class Played:
+    """A round that is over."""
+
+    seed: int
+    plan: Plan
+    evidence: Evidence
+    tally: Tally
+    story: tuple[str, ...]
+
+
+class HungError(Exception):
+    """A run did not end."""
+
+
+class Round:
+    """`sabotage` names what is to be broken in the product, for the campaign to show that it would see it."""
+
+    def __init__(self, seed: int, folder: Path, most_kills: int = MOST_KILLS, sabotage: str = "") -> None:
+        self.seed, self.plan = seed, plan_of(seed)
+        self.scene = Scene(folder, self.plan)
+        self.tally = Tally()
+        self._rng = random.Random(f"fates of {seed}")
+        self._most_kills, self._sabotage = most_kills, sabotage
+        self._commands: list[Command] = []
+        self._held: set[str] = set()
+        self._seen = [self.scene.main()]
+        self._problems: list[str] = []
+        self._story: list[str] = []
+        self._runs = 0
+
+    def play(self) -> Played:
+        """Run, kill, command, until all is done; then look."""
+        try:
+            self._be_killed()
+            self._finish()
+        except HungError as hung:
+            self._problems.append(str(hung))
+        stored = self._stored()
+        evidence = self.scene.evidence(self._commands, self._seen, stored, self._problems)
+        self.scene.close()
+        return Played(self.seed, self.plan, evidence, self.tally, tuple(self._story))
+
+    def _be_killed(self) -> None:
+        for fate in dealt(self._rng):
+            if self._run(fate) in (0, 1) or self.tally.kills.total() >= self._most_kills:
+                return
+            if self._rng.random() < COMMANDS_AT:
+                self._command()
+
+    def _finish(self) -> None:
+        """Take back what keeps slices from merging, and let it run."""
+        for _ in range(FINISHES):
+            for name in sorted(self._held):
+                self._tell("release", name)
+            self._wish_luck()
+            if self._run(FAIR) == 0 or set(self._stored().values()) <= {"merged", "canceled"}:
+                return
+
+    # --- runs ------------------------------------------------------------------------------------------------------
+
+    def _run(self, fate: Fate) -> int:
+        """One run and its fate; its exit status, which is what Python makes of it: -9 for SIGKILL."""
+        self._runs += 1
+        began, offset = time.monotonic(), self.scene.ledger_size()
+        self._story.append(f"run {self._runs}: {fate.words}")
+        process = self._start(self._env_of(fate), f"{self._runs}")
+        pidfd = os.pidfd_open(process.pid)
+        try:
+            means = self._befall(fate, process, pidfd, offset)
+        finally:
+            os.close(pidfd)
+        alive = self.scene.alive()
+        self._count(fate, means, process.returncode, bool(alive))
+        self._story[-1] += f" -> {process.returncode} after {time.monotonic() - began:.2f} s, alive: {alive}"
+        self._judge_end(fate, process.returncode)
+        self._seen.append(self.scene.main())
+        return process.returncode
+
+    def _start(self, env: dict[str, str], name: str) -> subprocess.Popen[bytes]:
+        module = ("benchmarks.crash.sabotage", "dispatch") if self._sabotage else ("dispatch",)
+        command = ("-m", *module, "run", str(self.scene.plan_file), "--graph", GRAPH, "--plain")
+        with contextlib.ExitStack() as files:
+            out, err = (
+                files.enter_context((self.scene.folder / "runs" / f"{name}.{stream}").open("wb"))
+                for stream in ("out", "err")
+            )
+            return subprocess.Popen(
+                (sys.executable, "-I", "-S", "-c", HEEDING, *command),
+                cwd=self.scene.repo, env=env, stdin=subprocess.DEVNULL, stdout=out, stderr=err,
+            )  # fmt: skip
+
+    def _env_of(self, fate: Fate) -> dict[str, str]:
+        env = self.scene.env | ({"CRASH_SABOTAGE": self._sabotage} if self._sabotage else {})
+        match fate.means:
+            case Means.STORE:
+                env["DISPATCH_KILLPOINT"] = f"{fate.place}:{fate.passage}"
+            case Means.GIT | Means.MERGE:
+                marks = self.scene.folder / "marks" / f"git-{self._runs}"
+                env["PATH"] = f"{self.scene.folder / 'bin'}:{env['PATH']}"
+                env["CRASH_GIT"] = f"{marks} {fate.passage} {fate.moment} {fate.place}"
+            case Means.AGENT:
+                env["CRASH_AGENT"] = f"{self._runs} {fate.place} {fate.passage}"
+            case _:
+                pass
+        return env
+
+    def _befall(self, fate: Fate, process: subprocess.Popen[bytes], pidfd: int, offset: int) -> Means:
+        """What its fate is comes over the process; returns when it has ended, by what."""
+        means = fate.means
+        if fate.means in (Means.INSTANT, Means.RIVAL, Means.ASKED, Means.ASKED_TWICE):
+            self._wait_for_agent(process.pid, pidfd, offset)
+        if fate.means is Means.RIVAL:
+            self._start_rival(process)
+        if fate.means in (Means.INSTANT, Means.RIVAL, Means.BOOT) and not _ended(pidfd, fate.delay_s):
+            process.send_signal(signal.SIGKILL)
+        for number in fate.signals:
+            if not _ended(pidfd, fate.delay_s):
+                process.send_signal(number)
+        if fate.place and self._outlives(process.pid, pidfd, offset):
+            process.send_signal(signal.SIGKILL)
+            means = Means.INSTANT
+        if not _ended(pidfd, LIMIT_S):
+            process.kill()
+            process.wait()
+            raise HungError(f"run {self._runs} ({fate.words}) did not end within {LIMIT_S:.0f} s")
+        process.wait()
+        return means
+
+    def _outlives(self, pid: int, pidfd: int, offset: int) -> bool:
+        """Whether it comes by the place of its fate too late, if ever."""
+        self._wait_for_agent(pid, pidfd, offset)
+        return not _ended(pidfd, PATIENCE_S)
+
+    def _wait_for_agent(self, pid: int, pidfd: int, offset: int) -> None:
+        """Until an agent of this run has begun, or the run has ended."""
+        end = time.monotonic() + LIMIT_S
+        while time.monotonic() < end:
+            ready, _, _ = select.select([self.scene.bell, pidfd], [], [], end - time.monotonic())
+            if pidfd in ready:
+                return
+            with contextlib.suppress(BlockingIOError):
+                os.read(self.scene.bell, 4096)
+            if any(line["kind"] == "start" and line["parent"] == pid for line in self.scene.ledger(offset)):
+                return
+
+    def _start_rival(self, process: subprocess.Popen[bytes]) -> None:
+        """A second run of the same graph, which must go away with one clear line while the first one goes on."""
+        name = f"{self._runs}-rival"
+        rival = self._start(self.scene.env, name)
+        code = rival.wait(LIMIT_S)
+        if process.poll() is not None:
+            return  # the first one was through before the second one looked
+        self.tally.rivals += 1
+        said = (self.scene.folder / "runs" / f"{name}.err").read_text()
+        if code != 2 or said.count("\n") != 1 or not said.startswith("error: graph "):
+            self._problems.append(f"a second run beside run {self._runs} ended with {code} and said {said!r}")
+
+    def _count(self, fate: Fate, means: Means, code: int, at_work: bool) -> None:
+        tally = self.tally
+        tally.restarts += tally.kills.total() > 0
+        met = means is fate.means and code not in (0, 1)
+        if code == -signal.SIGKILL:
+            tally.kills[means] += 1
+            tally.landed[means] += at_work
+            if met and fate.place:
+                tally.places[f"{fate.means.name.lower()} {fate.place}"] += 1
+        elif met:
+            tally.asked[means] += 1
+        if not met and fate is not FAIR:
+            tally.missed[fate.means] += 1
+
+    def _judge_end(self, fate: Fate, code: int) -> None:
+        """A run ends by SIGKILL, as it was asked to, or through; in the latter cases nothing of it is left.
+
+        A second signal may come when all is done and the interpreter is about to exit: that then ends it.
+        """
+        if code == -signal.SIGKILL and not fate.signals and fate is not FAIR:
+            return
+        allowed = {0, 1} | {128 + number for number in fate.signals[:1]} | {-number for number in fate.signals[1:]}
+        said = (self.scene.folder / "runs" / f"{self._runs}.err").read_text()
+        if code not in allowed or said:
+            self._problems.append(f"run {self._runs} ({fate.words}) ended with {code} and said {said[-2000:]!r}")
+        self._problems += [f"after run {self._runs} ({fate.words}): {what}" for what in self.scene.left()]
+
+    # --- commands --------------------------------------------------------------------------------------------------
+
+    def _command(self) -> None:
+        """One that changes something, or takes back what an earlier one has changed."""
+        canceled = {each.slice for each in self._commands if each.verb == "cancel"}
+        leaves = [name for name in self.plan.leaves() if name not in canceled]
+        choices = ["hold", "hold", "release", "retry"] + ["cancel"] * (len(canceled) < 2)
+        match self._rng.choice(choices):
+            case "release" if self._held:
+                self._tell("release", self._rng.choice(sorted(self._held)))
+            case "retry":
+                self._wish_luck()
+            case "cancel" if leaves:
+                self._tell("cancel", self._rng.choice(leaves))
+            case _:
+                self._tell("hold", self._rng.choice([name for name in self.plan.jobs if name not in canceled]))
+
+    def _wish_luck(self) -> None:
+        """The slices that can't but fail may succeed from now on, and those that have failed are tried again."""
+        for job in self.plan.jobs.values():
+            if job.flavour == "doomed":
+                (self.scene.folder / "marks" / f"luck-{job.id}").touch()
+                if self._stored().get(job.id) == "failed":
+                    self._tell("retry", job.id)
+
+    def _tell(self, verb: str, name: str) -> None:
+        """A command. Sometimes it is killed at its commit, and then given again, as anybody would."""
+        if self._rng.random() < 0.25:
+            moment = self._rng.choice(("before", "after"))
+            self._send(verb, name, DISPATCH_KILLPOINT=f"sqlite.{moment}-write-commit:1")
+        status = self._send(verb, name)
+        if status == 0 and verb == "hold":
+            self._held.add(name)
+        if verb == "release":
+            self._held.discard(name)
+
+    def _send(self, verb: str, name: str, **env: str) -> int | None:
+        """Its exit status, None if it was killed. A finished slice and one that has not failed are refused: 2."""
+        began = time.monotonic()
+        done = self._ask(verb, name, "--graph", GRAPH, **env)
+        status = None if done.returncode == -signal.SIGKILL else done.returncode
+        self.tally.commands[f"{verb} {'killed' if status is None else 'refused' if status else 'done'}"] += 1
+        self._story.append(f"{verb} {name} -> {done.returncode} {(done.stdout + done.stderr).strip()}")
+        if status not in (None, 0, 2) or done.stderr.count("\n") > 1:
+            self._problems.append(f"{verb} {name} ended with {status} and said {done.stderr[-2000:]!r}")
+        self._commands.append(Command(verb, name, began, time.monotonic(), status, self.scene.main()))
+        return status
+
+    def _stored(self) -> dict[str, str]:
+        """By slice, the state in the store, asked by the command line."""
+        done = self._ask("list", "--graph", GRAPH, "--json")
+        if done.returncode:
+            return {}
+        return {row["id"]: row["state"] for row in json.loads(done.stdout)["slices"]}
+
+    def _ask(self, *words: str, **env: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            (sys.executable, "-m", "dispatch", *words),
+            cwd=self.scene.repo, env=self.scene.env | env, capture_output=True, text=True, timeout=LIMIT_S, check=False,
+        )  # fmt: skip
+
+
+def _ended(pidfd: int, limit_s: float) -> bool:
+    """Whether the process ends within so many seconds."""
+    return bool(select.select([pidfd], [], [], limit_s)[0])
