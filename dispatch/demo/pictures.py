@@ -58,6 +58,8 @@ def main(folder: Path) -> int:
         save(folder, "plan", "slice-dispatch plan plan.toml", shown("plan", str(plan)).replace(str(plan), "plan.toml"))
     *frames, ending = REDRAW.split(shown("demo"))
     live = [frame for frame in frames if all(words in plain(frame) for words in MOMENT)]
+    if not live:
+        raise RuntimeError("no frame of the live view shows the preemption: this machine is too busy; try again")
     save(folder, "run", "slice-dispatch run plan.toml", live[0])
     save(folder, "summary", "the end of a run", section(ending, SUMMARY, HISTORY))
     save(folder, "verdict", "slice-dispatch demo", section(ending, VERDICT, "Now your own repository"))

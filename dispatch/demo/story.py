@@ -48,6 +48,7 @@ def run_demo(keep: Path | None, *, plain: bool, operator: Operator | None = None
         out.write(_opening(place, out, kept=keep is not None))
         status = run_plan(_request(place, operator, plain=plain))
         if status > INTERRUPTED:
+            out.write([line("the demo ends here, as it was interrupted", cells=_width(out))])
             return status
         found = claims(gather(place))
         out.write(_history(place, out))

@@ -198,6 +198,7 @@ def test_an_interrupt_leaves_nothing_behind(tmp_path: Path) -> None:
     assert begun
     assert (process.returncode, err) == (130, "")
     assert "What this shows" not in out
+    assert out.endswith("\nthe demo ends here, as it was interrupted\n")
     assert list((tmp_path / "tmp").iterdir()) == []
 
 
