@@ -50,7 +50,7 @@ def _view(graph: SliceGraph, node: SliceNode, rank: int | None) -> SliceView:
         title=wanted.title,
         state=node.state,
         priority=PriorityBreakdown(
-            critical_path=node.upward,
+            critical_path=graph.critical_path(node),
             learned=graph.weights.learned(wanted.recipe.kind),
             urgency=Urgency(node.urgency) if node.urgency else None,
             declared_order=node.seq,

@@ -8,7 +8,9 @@ needed at every step, and recomputed by `check()`.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+from typing import Any, Self
+
+import attrs
 
 from dispatch.contention import NO_CONTENDERS, Contention
 from dispatch.errors import CycleError, UnknownSliceError
@@ -22,12 +24,14 @@ from listsched import Ranked, UpwardRanks, Waiting
 Key = tuple[float, int, int]
 _NO_INTENTS: tuple[Any, ...] = ()
 _NO_PATTERNS: tuple[Pattern, ...] = ()
+_STORED = tuple(field.name for field in attrs.fields(SliceRow) if field.name not in ("slice", "seq"))
 
 
 class SliceNode(Ranked):
     """A slice in the graph. `depends_on`, `dependents`, `contends` are nodes; `unmet` counts what hasn't merged yet."""
 
     __slots__ = (
+        "assignment_id",
         "attempt",
         "branch",
         "canceling",
@@ -56,41 +60,33 @@ class SliceNode(Ranked):
     depends_on: Sequence[SliceNode]
     dependents: Sequence[SliceNode]
 
-    def __init__(self, row: SliceRow, weight: float) -> None:
+    def __init__(self, slice_: Slice, seq: int, weight: float) -> None:
         super().__init__(weight)
-        self.slice = row.slice
-        self.seq = row.seq
-        self.state = row.state
-        self.attempt = row.attempt
-        self.closes = row.closes
-        self.turns = row.turns
-        self.branch = row.branch
-        self.pull_request_url = row.pull_request_url
-        self.error = row.error
-        self.checkpoint = row.checkpoint
-        self.hold = row.hold
-        self.canceling = row.canceling
-        self.stopping = row.stopping
-        self.ran_s = row.ran_s
-        self.enqueued_at = row.enqueued_at
-        self.started_at = row.started_at
-        self.ended_at = row.ended_at
-        paths = row.slice.touch.paths
+        self.slice = slice_
+        self.seq = seq
+        self.state = SliceState.QUEUED
+        self.hold = slice_.hold
+        self.assignment_id = ""  # the current session's, empty when it has none
+        self.attempt = self.closes = self.turns = self.excluders = self.urgency = self.unmet = 0
+        self.branch = self.pull_request_url = self.error = self.checkpoint = ""
+        self.canceling = self.stopping = False
+        self.ran_s = self.enqueued_at = self.started_at = self.ended_at = 0.0
+        paths = slice_.touch.paths
         self.patterns = tuple(dict.fromkeys(map(Pattern.parse, paths))) if paths else _NO_PATTERNS
         self.contends: dict[SliceNode, None] = NO_CONTENDERS
-        self.excluders = 0
         self.intents: Sequence[IntentEntry] = _NO_INTENTS
-        self.urgency = 0
-        self.unmet = 0
+
+    @classmethod
+    def stored(cls, row: SliceRow, weight: float) -> Self:
+        """A slice as the store has it."""
+        node = cls(row.slice, row.seq, weight)
+        for field in _STORED:
+            setattr(node, field, getattr(row, field))
+        return node
 
     @property
     def id(self) -> str:
         return self.slice.id
-
-    @property
-    def assignment_id(self) -> str:
-        """The current session's, empty when it has none."""
-        return f"{self.slice.id}@{self.attempt}" if self.state in OCCUPYING else ""
 
     @property
     def in_frontier(self) -> bool:
@@ -114,23 +110,23 @@ class SliceNode(Ranked):
     def row(self) -> SliceRow:
         """Its present state, as the store keeps it."""
         return SliceRow(
-            slice=self.slice,
-            seq=self.seq,
-            state=self.state,
-            attempt=self.attempt,
-            closes=self.closes,
-            turns=self.turns,
-            branch=self.branch,
-            pull_request_url=self.pull_request_url,
-            error=self.error,
-            checkpoint=self.checkpoint,
-            hold=self.hold,
-            canceling=self.canceling,
-            stopping=self.stopping,
-            ran_s=self.ran_s,
-            enqueued_at=self.enqueued_at,
-            started_at=self.started_at,
-            ended_at=self.ended_at,
+            self.slice,
+            self.seq,
+            self.state,
+            self.attempt,
+            self.closes,
+            self.turns,
+            self.branch,
+            self.pull_request_url,
+            self.error,
+            self.checkpoint,
+            self.hold,
+            self.canceling,
+            self.stopping,
+            self.ran_s,
+            self.enqueued_at,
+            self.started_at,
+            self.ended_at,
         )
 
 
@@ -160,6 +156,8 @@ class SliceGraph:
         self.claims = Contention(self._wake)
         self.staying = 0
         self._last_seq = 0
+        self._unit = weights.base() or 1
+        self._weight: dict[str, float] = {}  # of a slice, by kind, in units of what all weigh
 
     def _wake(self, resource: Any) -> None:
         self.waiting.wake(resource)
@@ -174,10 +172,27 @@ class SliceGraph:
         except (KeyError, TypeError):
             raise UnknownSliceError(str(slice_id)) from None
 
-    def add_all(self, rows: Sequence[SliceRow]) -> list[SliceNode]:
+    def add(self, slices: Sequence[Slice], now: float) -> list[SliceNode]:
         """Take in checked slices, whose references are known, in any order among themselves; then let them wait."""
-        weigh = {kind: self._weight(kind) for kind in {row.slice.recipe.kind for row in rows}}
-        added = [SliceNode(row, weigh[row.slice.recipe.kind]) for row in rows]
+        weigh, seq = self._weigh(slices), self.next_seq()
+        added = []
+        for slice_ in slices:
+            node = SliceNode(slice_, seq, weigh[slice_.recipe.kind])
+            node.enqueued_at = now
+            added.append(node)
+            seq += 1
+        self._take_in(added)
+        return added
+
+    def restore(self, rows: Sequence[SliceRow]) -> list[SliceNode]:
+        """The same for stored ones, as they stood."""
+        self.reweigh()  # the weights may have been told of what merged before
+        weigh = self._weigh(row.slice for row in rows)
+        added = [SliceNode.stored(row, weigh[row.slice.recipe.kind]) for row in rows]
+        self._take_in(added)
+        return added
+
+    def _take_in(self, added: list[SliceNode]) -> None:
         for node in added:
             self.nodes[node.slice.id] = node
         for node in added:
@@ -188,12 +203,11 @@ class SliceGraph:
             self.settle(node)
         if added:
             self._last_seq = max(self._last_seq, added[-1].seq)
-        return added
 
     def _resume(self, node: SliceNode) -> None:
         """Take in what a stored slice holds that a new one can't: a session, a claim, an end."""
         if node.state in OCCUPYING:
-            self.sessions[node.assignment_id] = node
+            self._open_session(node)
             self.staying += node.staying
         if node.state in EXCLUDING:
             self.claims.claim(node)
@@ -224,29 +238,43 @@ class SliceGraph:
             if node.unmet == 1:
                 self.settle(node)
 
-    def _weight(self, kind: str) -> float:
-        return self.weights.base() + self.weights.learned(kind)
+    def _weigh(self, slices: Iterable[Slice]) -> dict[str, float]:
+        """The weights of their kinds, and of all that were met before."""
+        self._weight |= self._weights_of({slice_.recipe.kind for slice_ in slices} - self._weight.keys())
+        return self._weight
+
+    def _weights_of(self, kinds: Iterable[str]) -> dict[str, float]:
+        base, learned = self.weights.base(), self.weights.learned
+        return {kind: (base + learned(kind)) / self._unit for kind in kinds}
 
     # --- state -----------------------------------------------------------------------------------------------------
 
     def move(self, node: SliceNode, state: SliceState) -> list[SliceNode]:
         """Put a node into another state, with all that follows from it; returns the slices it let into the frontier."""
         before, node.state = node.state, state
-        if before in OCCUPYING and state not in OCCUPYING:
-            del self.sessions[f"{node.slice.id}@{node.attempt}"]
-        elif state in OCCUPYING and before not in OCCUPYING:
-            self.sessions[f"{node.slice.id}@{node.attempt}"] = node
+        occupying, occupied = state in OCCUPYING, before in OCCUPYING
+        if occupied is not occupying:
+            (self._open_session if occupying else self._close_session)(node)
         self.staying += (state is SliceState.RUNNING) - (before is SliceState.RUNNING and not node.canceling)
-        if state not in OCCUPYING:
+        if not occupying:
             node.canceling = node.stopping = False
         if state in EXCLUDING:
             self.claims.claim(node)
-        elif before in EXCLUDING:
+        elif occupied or before in EXCLUDING:
             self.claims.unclaim(node)
         if state in FINISHED:
             self.ranks.finish(node)
-        self.settle(node)
+        if state is SliceState.QUEUED or before is SliceState.QUEUED:
+            self.settle(node)
         return self._release(node) if state is SliceState.MERGED else []
+
+    def _open_session(self, node: SliceNode) -> None:
+        node.assignment_id = f"{node.slice.id}@{node.attempt}"
+        self.sessions[node.assignment_id] = node
+
+    def _close_session(self, node: SliceNode) -> None:
+        del self.sessions[node.assignment_id]
+        node.assignment_id = ""
 
     def ask_to_cancel(self, node: SliceNode) -> None:
         """Note that a cancel waits for the session's report: it stays no more."""
@@ -315,17 +343,26 @@ class SliceGraph:
                 self.settle(node)
 
     def reweigh(self) -> None:
-        """Give every live node its kind's present weight, and the waiting their new places."""
-        weigh: dict[str, float] = {}
+        """Give every live node its kind's present weight, and the waiting their new places.
+
+        Ranks are kept in units of the weight that all slices have: what makes all of them heavier or lighter, as most
+        measurements do, changes no node.
+        """
+        self._unit = self.weights.base() or 1
+        weight = self._weights_of(self._weight)
+        if weight == self._weight:
+            return
+        self._weight = weight
         for node in self.nodes.values():
             if node.live:
-                kind = node.slice.recipe.kind
-                if kind not in weigh:
-                    weigh[kind] = self._weight(kind)
-                self.ranks.reweigh(node, weigh[kind])
+                self.ranks.reweigh(node, weight[node.slice.recipe.kind])
         self.ranks.refresh()
         self.waiting.rekey(SliceNode.key)
         self.roomed.rekey(SliceNode.key)
+
+    def critical_path(self, node: SliceNode) -> float:
+        """Its upward rank in seconds of work, own weight included. Right only when the rank is not stale."""
+        return node.upward * self._unit
 
     def frontier(self) -> list[SliceNode]:
         """In dispatch order, held ones included."""
@@ -374,6 +411,7 @@ class SliceGraph:
             assert node.unmet == sum(n.state is not SliceState.MERGED for n in node.depends_on), f"{node.id}: unmet"
             upward = node.weight + max((n.upward for n in node.dependents if n.live), default=0)
             assert not node.live or node.upward == upward, f"{node.id}: upward rank"
+            assert not node.live or node.weight == self._weight[node.slice.recipe.kind], f"{node.id}: weight"
             claiming = node.state in EXCLUDING or node in self.room
             assert (node in self.claims) == claiming, f"{node.id}: claim"
             assert node.excluders == sum(n in self.claims for n in node.contends), f"{node.id}: excluders"
@@ -382,7 +420,9 @@ class SliceGraph:
             assert (node in self.roomed) == (free and node in self.room), f"{node.id}: roomed"
             assert (node in self.held) == (node.in_frontier and bool(node.hold)), f"{node.id}: held"
             assert (node in self.urgent) == (free and node.urgency == Urgency.URGENT.value), f"{node.id}: urgent"
-            assert (self.sessions.get(f"{node.id}@{node.attempt}") is node) == (node.state in OCCUPYING), node.id
+            session = f"{node.id}@{node.attempt}" if node.state in OCCUPYING else ""
+            assert node.assignment_id == session, f"{node.id}: session"
+            assert (self.sessions.get(session) is node) == bool(session), f"{node.id}: sessions"
         assert self.staying == sum(node.staying for node in self.nodes.values()), "staying"
         assert len(self.sessions) == sum(node.state in OCCUPYING for node in self.nodes.values()), "sessions"
         running = list(self.sessions.values())

@@ -102,7 +102,7 @@ class Machine:
         self.now = 0.0
         self._effects: list[Effect] = []
         self._slices: dict[SliceNode, None] = {}
-        self._attempts: dict[tuple[str, int], AttemptRow] = {}
+        self._attempts: dict[tuple[str, int], tuple[Any, ...]] = {}  # what makes an `AttemptRow`, if there is a store
         self._intents: dict[str, None] = {}  # registered or forgotten since the last write
         self._graph_changed = True
         self._merged_at = 0.0  # the last merge's time: no two have the same, as `restore` sorts by it
@@ -127,7 +127,7 @@ class Machine:
         return Changes(
             graph=GraphRow(self.graph_id, self.paused) if self._graph_changed else None,
             slices=tuple(node.row() for node in self._slices),
-            attempts=tuple(self._attempts.values()),
+            attempts=tuple(AttemptRow(*fields) for fields in self._attempts.values()),
             intents=tuple(_intent_row(known[name]) for name in self._intents if name in known),
             forgotten=tuple(name for name in self._intents if name not in known),
         )
@@ -159,7 +159,7 @@ class Machine:
             self._graph_changed = False
         self._recall(contents.slices)
         kept = frozenset(alive)
-        nodes = self.graph.add_all(contents.slices)
+        nodes = self.graph.restore(contents.slices)
         for row in contents.intents:
             attached = [self.graph.nodes[name] for name in row.attached]
             self.graph.attach(IntentEntry(row.intent, row.seq, attached))
@@ -216,9 +216,7 @@ class Machine:
         self._move(node, RUNNING)
         if node in graph.room:
             graph.leave_room(node)
-        self._attempts[node.slice.id, node.attempt] = AttemptRow(
-            node.slice.id, node.attempt, node.branch, node.started_at
-        )
+        self._note(node)
         self._effects.append(Launch(self._assignment(node)))
 
     def _assignment(self, node: SliceNode) -> Assignment:
@@ -264,8 +262,19 @@ class Machine:
 
     def _note_end(self, node: SliceNode, outcome: str, detail: str) -> None:
         node.ended_at = self.now
-        self._attempts[node.slice.id, node.attempt] = AttemptRow(
-            node.slice.id, node.attempt, node.branch, node.started_at, self.now, outcome, detail
+        self._note(node, outcome, detail)
+
+    def _note(self, node: SliceNode, outcome: str = "", detail: str = "") -> None:
+        """Keep the attempt's present state for the next write."""
+        name, attempt = node.slice.id, node.attempt
+        self._attempts[name, attempt] = (
+            name,
+            attempt,
+            node.branch,
+            node.started_at,
+            node.ended_at,
+            outcome,
+            detail,
         )
 
     # --- enqueue ---------------------------------------------------------------------------------------------------
@@ -275,12 +284,7 @@ class Machine:
 
     def _add(self, slices: tuple[Slice, ...]) -> list[SliceNode]:
         self._admit(slices)
-        seq = self.graph.next_seq()
-        rows = [
-            SliceRow(canonical(slice_), seq + i, QUEUED, hold=slice_.hold, enqueued_at=self.now)
-            for i, slice_ in enumerate(slices)
-        ]
-        nodes = self.graph.add_all(rows)
+        nodes = self.graph.add([canonical(slice_) for slice_ in slices], self.now)
         self._slices.update(dict.fromkeys(nodes))
         return nodes
 

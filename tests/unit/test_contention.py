@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 
 from dispatch.contention import NO_CONTENDERS, Contention, contend, evidence
 from dispatch.graph import SliceNode
-from dispatch.slice import Slice, SliceState, TouchSet
-from dispatch.store import SliceRow
+from dispatch.slice import Slice, TouchSet
 from dispatch.views import ReasonCode
 
 PATHS = ("src/a.py", "src/*.py", "src/**", "docs/[a-m]*", "docs/m?", "**/mod.rs", "lib", "lib/x/mod.rs")
@@ -21,7 +20,7 @@ HOTSPOTS = ("schema", "router", "i18n")
 
 
 def node(name: str, paths: tuple[str, ...] = (), hotspots: tuple[str, ...] = ()) -> SliceNode:
-    return SliceNode(SliceRow(Slice(name, touch=TouchSet(paths, hotspots)), 1, SliceState.QUEUED), 1)
+    return SliceNode(Slice(name, touch=TouchSet(paths, hotspots)), 1, 1)
 
 
 def plainly(one: SliceNode, other: SliceNode) -> bool:

@@ -160,10 +160,11 @@ def test_the_ranking_follows_what_is_measured() -> None:
         rig.now += seconds
         rig.report(session, SessionPhase.MERGED)
     rig.enqueue(work("b2", kind="build"), work("x"))
-    order = [(node.id, node.upward) for node in rig.machine.graph.frontier()]
+    graph = rig.machine.graph
+    order = [(node.id, graph.critical_path(node)) for node in graph.frontier()]
     assert [name for name, _ in order] == ["b2", "x", "d3"]
     assert [weight for _, weight in order] == pytest.approx([56 + 44.977, 56, 11 + 0.0222], abs=0.01)
-    assert rig.machine.graph.weights.learned("build") > 0 > rig.machine.graph.weights.learned("docs")
+    assert graph.weights.learned("build") > 0 > graph.weights.learned("docs")
 
 
 def test_a_chain_is_as_heavy_as_its_slices_together() -> None:
@@ -171,7 +172,8 @@ def test_a_chain_is_as_heavy_as_its_slices_together() -> None:
     rig.enqueue(work("b"), work("c", depends_on=("b",)), work("d", depends_on=("c",)))
     rig.now += 60
     rig.report("a", SessionPhase.MERGED)
-    assert rig.machine.graph.node("b").upward == 180
+    graph = rig.machine.graph
+    assert graph.critical_path(graph.node("b")) == 180
 
 
 def test_what_a_slice_took_in_all_its_attempts_is_what_is_learned() -> None:
