@@ -85,7 +85,12 @@ class Outbox:
         self._ready.wait()
 
     def stop(self, timeout: float) -> None:
-        """Perform what is queued, for at most `timeout` seconds, and end the thread. What is left is refused."""
+        """Perform what is queued, for at most `timeout` seconds, and end the thread. What is left is refused.
+
+        Nothing if it has ended already.
+        """
+        if self._closed:
+            return
         idle = threading.Event()
         self.when_idle(idle.set)
         idle.wait(timeout)
