@@ -13,6 +13,7 @@ from typing import Annotated
 
 import typer
 
+from dispatch.cli.bench import bench
 from dispatch.cli.demo import demo
 from dispatch.cli.ending import ended
 from dispatch.cli.operate import cancel, hold, release, retry
@@ -68,6 +69,7 @@ app.command()(hold)
 app.command()(release)
 app.command()(schema)
 app.command()(demo)
+app.add_typer(bench, name="bench")
 app.command("version")(print_version)
 
 
