@@ -13,13 +13,13 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, Phase, example, given, settings
 from hypothesis import strategies as st
 
 from harness.local.errors import GitError, StrayedError
 from harness.local.repository import Repository
 from harness.local.settle import settle_in
-from harness.local.work import finished_work, keep_work, status_of
+from harness.local.work import finished_work, keep_work, status_of, worktree_commit
 from harness.local.worktree import Note, Pool, Worktree
 from tests.integration.git_faults import FaultyGit
 from tests.integration.workshop import Repo, Workshop, make_repo
@@ -246,10 +246,26 @@ STEPS = st.lists(
 )
 
 
+MOVES_BACK = [("git", "reset -q HEAD~1", b""), ("git", "add -A", b""), ("git", "reset -q --hard", b"")]
+LEAVES_A_BRANCH = [
+    ("write", "b", b"x"),
+    ("git", "add -A", b""),
+    ("git", "commit -qam work", b""),
+    ("git", "checkout -q --detach", b""),
+]
+
+
 @settings(
-    max_examples=1000 if EVERY else 12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=1000 if EVERY else 10,
+    derandomize=not EVERY,
+    deadline=None,
+    # an example is a dozen lines at most and takes some 60 processes: not worth shrinking
+    phases=(Phase.explicit, Phase.reuse, Phase.generate),
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 @given(steps=STEPS, finished=st.booleans())
+@example(steps=MOVES_BACK, finished=False)
+@example(steps=LEAVES_A_BRANCH + MOVES_BACK, finished=False)
 def test_no_byte_is_lost_whatever_was_done(
     steps: list[tuple[str, str, bytes]], finished: bool, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
@@ -268,6 +284,8 @@ def test_no_byte_is_lost_whatever_was_done(
             if path.is_file() and path.name != ".git" and path.suffix != ".o"
         }
         tip, finished = saved(worktree, repository, base, finished=finished)
+        if not finished:
+            assert tip in worktree.git("rev-list", "--all").out.split()
         listed = worktree.git("ls-tree", "-r", "-z", "--name-only", tip).out.split("\0")
         after = {name: worktree.git("cat-file", "blob", f"{tip}:{name}").out for name in listed if name}
         assert {name: os.fsencode(text) for name, text in after.items()} == before
@@ -285,12 +303,15 @@ def test_no_byte_is_lost_whatever_was_done(
 
 
 def saved(worktree: Worktree, repository: Repository, base: str, *, finished: bool) -> tuple[str, bool]:
-    """The commit that has all, and whether it is to be merged: one that strayed is kept like one that was stopped."""
+    """The commit that has all, and whether it is to be merged: one that strayed is kept like one that was stopped.
+
+    What is kept is what main has not: where the agent went back to an older commit, that is nothing.
+    """
     if finished:
         with contextlib.suppress(StrayedError):
             return finished_work(worktree, repository, "dispatch/s1/1", base, "work"), True
-    kept = end(worktree, repository)
-    return (repository.tip(kept) if kept else base), False
+    end(worktree, repository)
+    return worktree_commit(worktree), False
 
 
 def play(worktree: Worktree, steps: list[tuple[str, str, bytes]]) -> set[str]:
