@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import itertools
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import Any, Generic, TypeVar
 
 import attrs
@@ -99,6 +100,28 @@ class Host:
 
     def sessions(self, what: str = "submit") -> list[str]:
         return [session for name, session, *_ in self.asked if name == what]
+
+
+class Gate:
+    """Holds requests for some sessions up until it is opened."""
+
+    def __init__(self, *sessions: str) -> None:
+        self.sessions, self.waiting = sessions, Noted[str]()
+        self._opened: asyncio.Event | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    async def __call__(self, what: str, session: str, *_: str) -> None:
+        if session in self.sessions:
+            self._opened = self._opened or asyncio.Event()
+            self._loop = asyncio.get_running_loop()
+            self.waiting.add(session)
+            await self._opened.wait()
+
+    def open(self) -> None:
+        assert self._loop is not None
+        assert self._opened is not None
+        self.sessions = ()
+        self._loop.call_soon_threadsafe(self._opened.set)
 
 
 class TroubledStore:
@@ -246,7 +269,3 @@ def in_thread(function: Callable[[], Any], name: str = "test") -> tuple[threadin
 def finished(thread: threading.Thread) -> None:
     thread.join(LIMIT_S)
     assert not thread.is_alive(), f"{thread.name} hangs"
-
-
-def batches(sequence: Sequence[T], size: int) -> int:
-    return -(-len(sequence) // size)

@@ -16,7 +16,7 @@ from dispatch.errors import NotRunningError
 from dispatch.outbox import Call, Errand, Outbox
 from dispatch.reply import BlockingReply
 from harness import Assignment, Recipe, SessionPhase
-from tests.integration.service_rig import LIMIT_S, Host, Noted
+from tests.integration.service_rig import LIMIT_S, Gate, Host, Noted
 
 
 class Rig:
@@ -48,28 +48,6 @@ def running(host: Any) -> Iterator[Rig]:
 
 def launch(name: str) -> Launch:
     return Launch(Assignment(f"{name}@1", name, 1, Recipe(), name, name, "", f"dispatch/{name}/1", "g1"))
-
-
-class Gate:
-    """Holds requests for some sessions up until it is opened."""
-
-    def __init__(self, *sessions: str) -> None:
-        self.sessions, self.waiting = sessions, Noted[str]()
-        self._opened: asyncio.Event | None = None
-        self._loop: asyncio.AbstractEventLoop | None = None
-
-    async def __call__(self, what: str, session: str, *_: str) -> None:
-        if session in self.sessions:
-            self._opened = self._opened or asyncio.Event()
-            self._loop = asyncio.get_running_loop()
-            self.waiting.add(session)
-            await self._opened.wait()
-
-    def open(self) -> None:
-        assert self._loop is not None
-        assert self._opened is not None
-        self.sessions = ()
-        self._loop.call_soon_threadsafe(self._opened.set)
 
 
 def test_requests_for_one_session_keep_their_order() -> None:
