@@ -70,7 +70,7 @@ class Outbox:
         self._host, self._tell, self._first_pause_s = host, tell, first_pause_s
         self._queue: deque[Errand | Call] = deque()
         self._busy: dict[str, deque[Errand]] = {}  # sessions with a request under way, and what waits behind it
-        self._idle: list[anyio.Event] = []
+        self._idle: list[asyncio.Future[None]] = []  # what parked drainers wait for
         self._drainers = 0
         self._outstanding = 0
         self._count = threading.Lock()  # guards what the owner and the loop both touch: _outstanding and these two
@@ -160,7 +160,9 @@ class Outbox:
         if not self._queue:
             return
         if self._idle:
-            self._idle.pop().set()
+            bell = self._idle.pop()
+            if not bell.done():  # else the outbox is being stopped
+                bell.set_result(None)
         elif self._drainers < _MOST_DRAINERS:
             self._wanted.set()
 
@@ -179,9 +181,9 @@ class Outbox:
             if len(self._idle) >= _PARKED:
                 self._drainers -= 1
                 return
-            bell = anyio.Event()
+            bell = self._loop.create_future()  # an event would cost a lone effect more than all the rest
             self._idle.append(bell)
-            await bell.wait()
+            await bell
 
     async def _answer(self, call: Call) -> None:
         try:
@@ -197,11 +199,11 @@ class Outbox:
     async def _in_order(self, errand: Errand) -> None:
         """Perform it, and after it what came for the same session meanwhile; unless one is under way already."""
         session = errand.effect.assignment_id
-        behind = self._busy.get(session)
-        if behind is not None:
-            behind.append(errand)
+        if session in self._busy:
+            self._busy[session].append(errand)
             return
-        behind = self._busy[session] = deque((errand,))
+        behind = self._busy[session] = deque()
+        await self._perform(errand)
         while behind:
             await self._perform(behind.popleft())
         del self._busy[session]
