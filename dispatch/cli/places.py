@@ -12,6 +12,7 @@ from dispatch.offline import StoredGraph
 from dispatch.store import SqliteStore, Store, default_url, open_store
 from dispatch.view.text import listed
 from harness.local.errors import RepositoryError
+from harness.local.log import log_path
 from harness.local.repository import locate
 
 DIGEST_LENGTH = 8
@@ -80,7 +81,7 @@ def known_slice(graph: StoredGraph, slice_id: str) -> str:
     raise RefusedError(f"{UnknownSliceError(slice_id)} in graph {graph.name!r}{hint}")
 
 
-def log_path(repository: Path, slice_id: str, attempt: int) -> Path:
+def log_in(repository: Path, graph: StoredGraph, slice_id: str, attempt: int) -> Path:
     """Where the output of an attempt is, if it was run in that repository. Raises `RepositoryError` if it is none."""
     common, _ = locate(repository)
-    return common / "dispatch" / "logs" / slice_id / f"{attempt}.log"
+    return log_path(common / "dispatch", graph.machine.graph_id, slice_id, attempt)

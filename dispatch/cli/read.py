@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -13,8 +12,6 @@ from dispatch.cli.options import GraphName, Json, Repository, SliceId, StoreUrl
 if TYPE_CHECKING:
     from dispatch.offline import StoredGraph
     from dispatch.store import AttemptRow
-
-PIECE = 1 << 16  #: bytes that are copied at once
 
 
 def list_slices(store: StoreUrl = "", graph: GraphName = "", json: Json = False) -> None:
@@ -52,24 +49,33 @@ def log(
         int | None,
         typer.Option("--attempt", metavar="N", min=1, help="Which attempt; by default the last.", show_default=False),
     ] = None,
+    follow: Annotated[
+        bool, typer.Option("--follow", "-f", help="Go on printing what comes until the attempt ends.")
+    ] = False,
     repo: Repository = Path(),
     store: StoreUrl = "",
     graph: GraphName = "",
     json: Json = False,
 ) -> None:
     """Print what an attempt at a slice has written. With --json: where that is, and how the attempt ended."""
+    from dispatch.cli.ending import RefusedError
+    from dispatch.cli.logs import EndOfAttempt, follow_log, print_log
     from dispatch.cli.output import print_document
-    from dispatch.cli.places import known_slice, log_path, stored_graph
+    from dispatch.cli.places import existing_store, known_slice, log_in, stored_graph
     from dispatch.view.stored import attempt_document
 
+    if json and follow:
+        raise RefusedError("--json describes a log and --follow prints one; ask for one of them")
     found = stored_graph(store, graph)
     known_slice(found, slice_id)
     row = _attempt(found, slice_id, attempt)
-    path = log_path(repo.resolve(), slice_id, row.attempt)
+    path = log_in(repo.resolve(), found, slice_id, row.attempt)
     if json:
         print_document(attempt_document(row, path))
+    elif follow:
+        follow_log(path, EndOfAttempt(existing_store(store), found.name, slice_id, row.attempt))
     else:
-        _print_log(path)
+        print_log(path)
 
 
 def _attempt(found: StoredGraph, slice_id: str, attempt: int | None) -> AttemptRow:
@@ -83,29 +89,3 @@ def _attempt(found: StoredGraph, slice_id: str, attempt: int | None) -> AttemptR
         if row.attempt == (attempt or rows[-1].attempt):
             return row
     raise RefusedError(f"slice {slice_id!r} has had {len(rows)} attempts; none has the number {attempt}")
-
-
-def _print_log(path: Path) -> None:
-    """As it is into a file or a pipe; on a terminal with what would act on it taken out."""
-    from dispatch.cli.ending import RefusedError
-
-    try:
-        file = path.open("rb")
-    except FileNotFoundError:
-        raise RefusedError(f"there is no log at {path}; name the repository it was run in with --repo") from None
-    except OSError as error:
-        raise RefusedError(f"{path} can't be read: {error.strerror}") from None
-    with file:
-        if sys.stdout.isatty():
-            for line in file:
-                sys.stdout.write(_shown(line))
-        else:
-            while piece := file.read(PIECE):
-                sys.stdout.buffer.write(piece)
-
-
-def _shown(line: bytes) -> str:
-    from harness.text import TERMINAL_SEQUENCE, printable
-
-    text = line.decode("utf-8", "replace").rstrip("\r\n").replace("\t", "        ")
-    return printable(TERMINAL_SEQUENCE.sub("", text)) + "\n"

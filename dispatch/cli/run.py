@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from dispatch.store import AttemptRow, Store
     from dispatch.view.events import Event
     from dispatch.view.summary import Ending, Prediction, Summary
-    from dispatch.views import Cap, Snapshot
+    from dispatch.views import Cap, SliceView, Snapshot
     from dispatch.weights import Weights
     from harness.local import LocalSessionHost
 
@@ -226,9 +226,10 @@ def _summary(
     from dispatch.view.summary import Summary, ending_of, peak_of
 
     ended_at = outcome.snapshot.taken_at
-    attempts = store.peek(outcome.snapshot.graph)[0].attempts
+    stored = store.peek(outcome.snapshot.graph)[0]
+    assert stored.graph is not None, "a graph that was run has been stored"
     of_slice: dict[str, list[AttemptRow]] = {}
-    for row in attempts:
+    for row in stored.attempts:
         of_slice.setdefault(row.slice_id, []).append(row)
     views = {view.id: view for view in outcome.snapshot.slices}
     endings = tuple(
@@ -238,11 +239,11 @@ def _summary(
             outcome.standing,
             start.began_at,
             ended_at,
-            str(host.log_path(slice_.id, views[slice_.id].attempt)) if views[slice_.id].attempt else "",
+            _log_path(host, stored.graph.graph_id, views[slice_.id]),
         )
         for slice_ in plan.slices
     )
-    sessions, peak = peak_of(attempts, start.began_at, ended_at)
+    sessions, peak = peak_of(stored.attempts, start.began_at, ended_at)
     return Summary(
         graph=outcome.snapshot.graph,
         store=store.url,
@@ -257,6 +258,11 @@ def _summary(
         interrupted=interrupted,
         prediction=_prediction(start, endings),
     )
+
+
+def _log_path(host: LocalSessionHost, graph_id: str, view: SliceView) -> str:
+    """Where the output of the slice's last attempt is; empty if it has had none."""
+    return str(host.log_path(graph_id, view.id, view.attempt)) if view.attempt else ""
 
 
 def _prediction(start: Start, endings: Sequence[Ending]) -> Prediction | None:

@@ -67,9 +67,10 @@ def gather(place: Playground) -> Evidence:
     """Read it all."""
     plan = read_plan(place.plan)
     slices = {each.id: each for each in plan.slices}
-    stored = store_at(place.store).peek(GRAPH)[0].attempts
-    attempts = {name: tuple(row for row in stored if row.slice_id == name) for name in slices}
-    logs = {(row.slice_id, row.attempt): _read(place, row) for row in stored}
+    stored = store_at(place.store).peek(GRAPH)[0]
+    graph_id = stored.graph.graph_id if stored.graph else ""
+    attempts = {name: tuple(row for row in stored.attempts if row.slice_id == name) for name in slices}
+    logs = {(row.slice_id, row.attempt): _read(place, graph_id, row) for row in stored.attempts}
     merges = tuple(_merges(place))
     return Evidence(
         cap=plan.cap or 0,
@@ -86,8 +87,8 @@ def gather(place: Playground) -> Evidence:
     )
 
 
-def _read(place: Playground, row: AttemptRow) -> str:
-    path = place.log(row.slice_id, row.attempt)
+def _read(place: Playground, graph_id: str, row: AttemptRow) -> str:
+    path = place.log(graph_id, row.slice_id, row.attempt)
     return path.read_text("utf-8") if path.exists() else ""
 
 

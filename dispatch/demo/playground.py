@@ -16,6 +16,7 @@ import attrs
 
 from dispatch.cli.ending import RefusedError
 from harness.local.git import require_git
+from harness.local.log import log_path
 
 README = "# The shop\n\nA shop made of text files, by a dozen slices of work.\n\n"
 CHECK = """\
@@ -42,9 +43,9 @@ class Playground:
     def store(self) -> str:
         return f"sqlite:///{self.folder / 'graph.db'}"
 
-    def log(self, slice_id: str, attempt: int) -> Path:
+    def log(self, graph_id: str, slice_id: str, attempt: int) -> Path:
         """What an agent has printed."""
-        return self.repository / ".git" / "dispatch" / "logs" / slice_id / f"{attempt}.log"
+        return log_path(self.repository / ".git" / "dispatch", graph_id, slice_id, attempt)
 
     def git(self, *words: str) -> str:
         """What git prints, without the last line end."""

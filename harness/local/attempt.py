@@ -109,7 +109,7 @@ class Attempt:
 
     @property
     def log(self) -> Path:
-        return self.site.log_of(self.record.slice_id, self.record.attempt)
+        return self.site.log_of(self.record.graph_id, self.record.slice_id, self.record.attempt)
 
     @property
     def message(self) -> str:

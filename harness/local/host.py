@@ -57,7 +57,6 @@ class LocalSessionHost:
         self._repository = Repository.open(Path(repository), main)
         recover(self._repository)
         self._repository.check_checkouts()
-        self._logs = Path(state_dir or self._repository.root).resolve() / "logs"
         self._report: Callable[[SessionState], None] | None = None
         self._watcher = ProcessWatcher()
         self._site = Site(
@@ -66,7 +65,7 @@ class LocalSessionHost:
             Records(self._repository.root),
             self._watcher,
             MergeQueue(),
-            self._logs,
+            Path(state_dir or self._repository.root).resolve(),
             self._pass_on,
         )
         self._mutex = threading.Lock()
@@ -106,7 +105,8 @@ class LocalSessionHost:
             if self._closed:
                 raise HostClosedError("the host was closed; open another LocalSessionHost")
             self._start()
-            self._accept(Session.of(assignment, self._site.log_of(assignment.slice_id, assignment.attempt)))
+            log = self.log_path(assignment.graph_id, assignment.slice_id, assignment.attempt)
+            self._accept(Session.of(assignment, log))
 
     async def send(self, assignment_id: str, message: str) -> str:
         """Puts the message into the agent's inbox, on the disk; answers the id of the turn that takes it.
@@ -140,9 +140,9 @@ class LocalSessionHost:
         """The process groups of the sessions under way: what they use is no foreign load."""
         return tuple(session.pid for session in self.running() if session.pid)
 
-    def log_path(self, slice_id: str, attempt: int) -> Path:
+    def log_path(self, graph_id: str, slice_id: str, attempt: int) -> Path:
         """Where the output of that attempt is, if there was one."""
-        return self._site.log_of(slice_id, attempt)
+        return self._site.log_of(graph_id, slice_id, attempt)
 
     def close(self, timeout: float = 30.0) -> bool:
         """Stops every session at a safepoint, keeping its work; whether all had ended within `timeout` seconds.

@@ -16,6 +16,11 @@ LINE_SIZE = 4 * LINE_LIMIT + 2048  #: bytes of a line that are read for it; colo
 LOOK_BACK = 8  #: lines that may be blank, or hold nothing but colours, behind the last one that says something
 
 
+def log_path(root: Path, graph_id: str, slice_id: str, attempt: int) -> Path:
+    """Where the output of an attempt is, of a host whose state lies in `root`. Two graphs may use one slice id."""
+    return root / "logs" / graph_id / slice_id / f"{attempt}.log"
+
+
 @attrs.define(eq=False)
 class CappedLog:
     """An append-only file that holds the beginning and the end of what is written to it.

@@ -14,6 +14,7 @@ import attrs
 
 from harness.local.errors import InvalidAssignmentError
 from harness.local.git import scrubbed
+from harness.local.log import log_path
 from harness.local.process import ProcessWatcher
 from harness.local.record import NAME, Records
 from harness.local.repository import Repository
@@ -60,11 +61,11 @@ class Site:
     records: Records
     watcher: ProcessWatcher
     merges: MergeQueue
-    logs: Path
+    state_dir: Path
     report: Callable[[SessionState], None]
 
-    def log_of(self, slice_id: str, attempt: int) -> Path:
-        return self.logs / slice_id / f"{attempt}.log"
+    def log_of(self, graph_id: str, slice_id: str, attempt: int) -> Path:
+        return log_path(self.state_dir, graph_id, slice_id, attempt)
 
     def environment(self, worktree: Path, own: Mapping[str, str], contract: Mapping[str, str]) -> dict[str, str]:
         """An agent's: the host's, without ties to another repository, then the recipe's `own`, then the contract's.

@@ -135,6 +135,43 @@ def test_the_log_of_every_attempt_is_at_hand(desk: Desk) -> None:
     assert (refused.returncode, refused.stderr) == (2, "error: slice 'a' has had 2 attempts; none has the number 3\n")
 
 
+TALKS = """
+[slices.talks]
+command = ["sh", "-c", "echo one; until test -e $MARKS/go; do sleep 0.05; done; echo two; touch b; git add b"]
+"""
+
+
+def test_a_log_is_followed_until_its_attempt_ends(desk: Desk) -> None:
+    run = desk.start("run", desk.plan(TALKS))
+    until(lambda: desk.ask("log", "talks").stdout == "one\n", run)
+    follower = desk.start("log", "talks", "--follow")
+    assert follower.stdout is not None
+    assert follower.stdout.readline() == "one\n"
+    assert follower.poll() is None
+    desk.mark("go").touch()
+    code, out, err = end(follower)
+    assert (code, err) == (0, "")
+    assert out.startswith("two\n")
+    assert end(run)[0] == 0
+    assert desk.ask("log", "talks", "--follow").stdout == f"one\n{out}"
+    refused = desk.ask("log", "talks", "--follow", "--json")
+    assert (refused.returncode, refused.stderr.count("\n")) == (2, 1)
+
+
+def test_who_follows_may_leave_and_a_run_that_is_killed_leaves_nobody_waiting(desk: Desk) -> None:
+    run = desk.start("run", desk.plan(TALKS))
+    until(lambda: desk.ask("log", "talks").stdout == "one\n", run)
+    leaving, staying = (desk.start("log", "talks", "-f") for _ in range(2))
+    for follower in (leaving, staying):
+        assert follower.stdout is not None
+        assert follower.stdout.readline() == "one\n"
+    assert end(leaving, signal.SIGINT) == (130, "", "")
+    assert run.poll() is None
+    run.kill()
+    run.wait()
+    assert end(staying) == (0, "", "")
+
+
 def test_what_a_killed_run_left_is_told_as_cut_off_and_gone_on_with(desk: Desk) -> None:
     process = desk.start("run", desk.plan(BUSY))
     until(desk.mark("up").exists, process)

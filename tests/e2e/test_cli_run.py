@@ -81,7 +81,7 @@ def test_what_did_not_merge_is_told_with_its_reason_and_can_be_retried(desk: Des
     assert "no-such-agent" in done.stdout
     assert "needs bad, which failed" in done.stdout
     assert "held: after the release" in done.stdout
-    log = re.search(r"log: (\S+bad/1\.log)", done.stdout)
+    log = re.search(r"log: (\S+/logs/[0-9a-f]{16}/bad/1\.log)", done.stdout)
     assert log is not None
     assert desk.ask("log", "bad").stdout.endswith("[red]no luck[/red]\n")
 

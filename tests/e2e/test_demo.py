@@ -54,8 +54,11 @@ class Demo:
 
     def spans(self, slice_id: str) -> list[tuple[float, float]]:
         """From when to when its agents ran, by their own clocks."""
-        logs = sorted((self.repository / ".git" / "dispatch" / "logs" / slice_id).glob("*.log"))
-        return [(moment("begins", log), moment("ends", log)) for log in logs]
+        return [(moment("begins", log), moment("ends", log)) for log in self.logs(slice_id)]
+
+    def logs(self, slice_id: str) -> list[Path]:
+        """What each of its attempts has printed, the first one first."""
+        return sorted((self.repository / ".git" / "dispatch" / "logs").glob(f"*/{slice_id}/*.log"))
 
 
 def moment(word: str, log: Path) -> float:
@@ -173,8 +176,7 @@ def test_the_answer_reached_the_agent(demo: Demo) -> None:
 
 
 def test_the_preempted_slice_went_on_where_it_stopped(demo: Demo) -> None:
-    logs = demo.repository / ".git" / "dispatch" / "logs" / "stocktaking"
-    first, second = ((logs / f"{attempt}.log").read_text() for attempt in (1, 2))
+    first, second = (log.read_text() for log in demo.logs("stocktaking"))
     assert "was asked to stop, and stops at a safepoint" in first
     done, went_on = (re.findall(r"^has committed part (\d)", text, re.MULTILINE) for text in (first, second))
     assert [*done, *went_on] == ["1", "2", "3", "4"]

@@ -17,6 +17,7 @@ import trio
 from harness.local import HostClosedError, InvalidAssignmentError, LocalSessionHost, NoSessionError
 from harness.session import ReportingHost, SessionPhase
 from tests.integration.workshop import (
+    GRAPH,
     Repo,
     Reports,
     Workshop,
@@ -186,6 +187,13 @@ def test_the_output_is_in_the_log_of_the_attempt_alone(shop: Workshop) -> None:
     assert shop.log("s1", 2) == "again\n"
 
 
+def test_two_graphs_with_the_same_slice_keep_their_logs_apart(shop: Workshop) -> None:
+    for graph in ("graph1", "graph2"):
+        shop.run(assignment("s1", f"echo {graph}", graph=graph))
+        shop.reports.all.clear()
+    assert [shop.log("s1", graph=graph) for graph in ("graph1", "graph2")] == ["graph1\n", "graph2\n"]
+
+
 def test_a_title_that_is_no_line_cannot_forge_trailers(shop: Workshop) -> None:
     shop.run(assignment("s1", "echo hi > b.txt", title="One\n\nDispatch-Slice: other\x1b[31m"))
     assert shop.repo.merges() == ["s1"]
@@ -195,7 +203,7 @@ def test_a_title_that_is_no_line_cannot_forge_trailers(shop: Workshop) -> None:
 def test_logs_go_to_the_state_folder_that_is_named(repo: Repo, tmp_path: Path) -> None:
     with workshop(repo, state_dir=tmp_path / "state") as shop:
         shop.run(assignment("s1", "echo hello"))
-        assert (tmp_path / "state" / "logs" / "s1" / "1.log").read_text() == "hello\n"
+        assert (tmp_path / "state" / "logs" / GRAPH / "s1" / "1.log").read_text() == "hello\n"
 
 
 def test_a_conflict_closes_and_the_next_attempt_begins_from_fresh_main(shop: Workshop) -> None:
@@ -511,7 +519,7 @@ def test_running_shows_what_is_under_way(shop: Workshop) -> None:
         "running",
         1,
     )
-    assert view.log == shop.host.log_path("s1", 1)
+    assert view.log == shop.host.log_path(GRAPH, "s1", 1)
     assert alive(view.pid)
     assert shop.host.groups() == (view.pid,)
     assert os.getpgid(view.pid) == view.pid

@@ -130,8 +130,8 @@ class Workshop:
     def send(self, assignment_id: str, message: str) -> str:
         return asyncio.run(self.host.send(assignment_id, message))
 
-    def log(self, slice_id: str, attempt: int = 1) -> str:
-        return self.host.log_path(slice_id, attempt).read_text(errors="replace")
+    def log(self, slice_id: str, attempt: int = 1, graph: str = GRAPH) -> str:
+        return self.host.log_path(graph, slice_id, attempt).read_text(errors="replace")
 
 
 @contextlib.contextmanager
