@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Protocol
 
 import attrs
-import psutil
 
 from harness import cgroup, procfs
 
@@ -101,6 +100,8 @@ def _available_memory(root: Path) -> int | None:
     """Bytes; None if it can't be told."""
     text = procfs.read(f"{root}/proc/meminfo")
     if text is None:
+        import psutil  # not above: it takes long to load, and where there is /proc it is not needed
+
         return int(psutil.virtual_memory().available) if root == procfs.ROOT else None
     for line in text.splitlines():
         if line.startswith(b"MemAvailable:"):

@@ -17,7 +17,6 @@ from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
 
 import attrs
-import psutil
 
 from harness import cgroup, procfs
 from harness.limits import DiskLimit, Limit, LimitReading, MemoryLimit, default_limits
@@ -198,7 +197,7 @@ def _without_hum(load: float) -> float:
 
 def _load_average(root: Path) -> float:
     text = procfs.read(f"{root}/proc/loadavg")
-    return float(text.split()[0]) if text else psutil.getloadavg()[0]
+    return float(text.split()[0]) if text else os.getloadavg()[0]
 
 
 def _affinity() -> Collection[int]:

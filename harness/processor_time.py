@@ -9,12 +9,15 @@ import contextlib
 import os
 import time
 from collections.abc import Mapping, Set
+from typing import TYPE_CHECKING
 
 import attrs
-import psutil
 
 from harness import procfs
 from harness.procfs import TICKS_PER_S, ProcessStat, ProcessTable
+
+if TYPE_CHECKING:
+    import psutil
 
 # Columns of a cpu line in /proc/stat: user, nice, system, irq, softirq, steal. What a hypervisor steals is taken from
 # us like the rest; guest time, further on in the line, is part of user time already.
@@ -92,6 +95,8 @@ def busy_s(text: bytes, processors: Set[int]) -> float:
 
 def psutil_sample(groups: Set[int], at: float) -> Sample:
     """The same where there is no `/proc`, of all processors."""
+    import psutil  # not above: it takes long to load, and where there is /proc it is not needed
+
     times = psutil.cpu_times()
     members = {}
     for process in psutil.process_iter():

@@ -49,8 +49,8 @@ class Assignment:
     """One attempt, as handed to a host.
 
     `assignment_id` is `<slice id>@<attempt>`. `graph_id` is the random identity a graph got when it was made: two
-    graphs that use the same slice ids in one repository are told apart by it. `checkpoint` is what the previous attempt left
-    behind, already part of `task`; `attempt` counts from 1.
+    graphs that use the same slice ids in one repository are told apart by it. `checkpoint` is what the previous attempt
+    left behind, already part of `task`; `attempt` counts from 1.
     """
 
     assignment_id: str

@@ -13,9 +13,10 @@ refreshes costs each node once.
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-import networkx as nx
+if TYPE_CHECKING:
+    import networkx as nx
 
 T = TypeVar("T", bound=Hashable)
 
@@ -23,12 +24,15 @@ T = TypeVar("T", bound=Hashable)
 def upward_rank(order: nx.DiGraph[T], durations: Mapping[T, float]) -> dict[T, float]:
     """The upward rank of every task. An edge u -> v says that v depends on u.
 
+    >>> import networkx as nx
     >>> order = nx.DiGraph([("a", "b"), ("a", "c"), ("b", "d")])
     >>> upward_rank(order, {"a": 1, "b": 2, "c": 9, "d": 3})
     {'d': 3, 'c': 9, 'b': 5, 'a': 10}
 
     Raises `networkx.NetworkXUnfeasible` if the graph has a cycle.
     """
+    import networkx as nx  # not above: it takes long to load, and who keeps ranks as a graph changes never needs it
+
     ranks: dict[T, float] = {}
     for task in reversed(list(nx.topological_sort(order))):
         ranks[task] = durations[task] + max((ranks[d] for d in order.successors(task)), default=0)
@@ -38,6 +42,7 @@ def upward_rank(order: nx.DiGraph[T], durations: Mapping[T, float]) -> dict[T, f
 def critical_path(order: nx.DiGraph[T], durations: Mapping[T, float]) -> tuple[list[T], float]:
     """A longest chain through the graph, first task first, and its length; among equals the earliest in node order.
 
+    >>> import networkx as nx
     >>> critical_path(nx.DiGraph([("a", "b"), ("a", "c")]), {"a": 1, "b": 2, "c": 9})
     (['a', 'c'], 10)
     """

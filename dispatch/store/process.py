@@ -8,7 +8,6 @@ import secrets
 from pathlib import Path
 
 import attrs
-import psutil
 
 from harness.procfs import boot_id, stat_of
 
@@ -54,6 +53,8 @@ def presence_of(owner: Owner) -> Presence:
     here = (boot_id(), _pid_namespace())
     if "" in here or here != (owner.boot, owner.pid_namespace):
         return Presence.UNKNOWN
+    import psutil  # not above: it takes long to load, and no other process is ever asked about in most runs
+
     if not psutil.pid_exists(owner.pid):
         return Presence.GONE
     stat = stat_of(owner.pid)
