@@ -6,12 +6,13 @@ under the repository's lock, right before main moves, and another takes the reco
 
 from __future__ import annotations
 
+import json
 import os
 import re
+from enum import Enum
 from pathlib import Path
 
 import attrs
-from cattrs.preconf.json import make_converter
 
 from harness.local.lock import FileLock
 from harness.local.process import ProcessMark
@@ -73,8 +74,21 @@ class Record:
         """How the worktree's lock file names the session."""
         return f"{self.graph_id}/{self.session}"
 
+    def to_json(self) -> str:
+        return json.dumps(attrs.asdict(self, value_serializer=plain))
 
-CONVERTER = make_converter()
+    @classmethod
+    def from_json(cls, text: str) -> Record:
+        fields = json.loads(text)
+        mark, phase = fields["mark"], fields["phase"]
+        fields["mark"] = None if mark is None else ProcessMark(**mark)
+        fields["phase"] = None if phase is None else SessionPhase(phase)
+        return cls(**fields)
+
+
+def plain(_of: object, _field: object, value: object) -> object:
+    """An enum's member as its value, for JSON."""
+    return value.value if isinstance(value, Enum) else value
 
 
 class Records:
@@ -90,13 +104,12 @@ class Records:
             text = self._path(graph_id, slice_id).read_text("utf-8")
         except FileNotFoundError:
             return None
-        record: Record = CONVERTER.loads(text, Record)
-        return record
+        return Record.from_json(text)
 
     def replace(self, record: Record) -> None:
         """Makes it the slice's record, whatever the one before was: whoever has that one is out."""
         with self._lock.held():
-            write_whole(self._path(record.graph_id, record.slice_id), CONVERTER.dumps(record))
+            write_whole(self._path(record.graph_id, record.slice_id), record.to_json())
 
     def update(self, record: Record, *, durably: bool = False) -> bool:
         """Writes what has become of an attempt; false, and nothing written, if another has taken its place.
@@ -106,7 +119,7 @@ class Records:
         with self._lock.held():
             if not self.is_latest(record):
                 return False
-            path, text = self._path(record.graph_id, record.slice_id), CONVERTER.dumps(record)
+            path, text = self._path(record.graph_id, record.slice_id), record.to_json()
             (write_durably if durably else write_whole)(path, text)
             return True
 
