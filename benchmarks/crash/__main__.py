@@ -10,6 +10,11 @@ import sys
 
 from benchmarks.crash.campaign import campaign
 from benchmarks.crash.report import report_document, report_lines
+from benchmarks.crash.trial import TRIALS
+
+
+def told(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
 
 
 def main() -> int:
@@ -18,12 +23,12 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=0, help="play so many rounds instead")
     parser.add_argument("--seed", type=int, default=1, help="of the first round; the next has the next")
     parser.add_argument("--jobs", type=int, default=1, help="rounds at a time")
-    parser.add_argument("--sabotage", default="", help="break the product in this way first (see sabotage.py)")
+    parser.add_argument("--no-trial", action="store_true", help="don't try the campaign on sabotaged products as well")
     parser.add_argument("--json", action="store_true", help="print a document instead of the table")
     asked = parser.parse_args()
-    result = campaign(
-        asked.kills, asked.seed, asked.rounds, asked.jobs, asked.sabotage, lambda line: print(line, file=sys.stderr)
-    )
+    result = campaign(asked.kills, asked.seed, asked.rounds, asked.jobs, told)
+    if not asked.no_trial:
+        result.sabotages = {trial.sabotage: trial.seen(asked.seed, told) for trial in TRIALS}
     print(report_document(result) if asked.json else "\n".join(report_lines(result)))
     return 0 if result.well else 1
 

@@ -16,7 +16,7 @@ import attrs
 from benchmarks.crash.checker import Violation, judge
 from benchmarks.crash.controls import CONTROLS, missed
 from benchmarks.crash.fates import Means, killpoints
-from benchmarks.crash.round import MOST_KILLS, Played, Round, Tally
+from benchmarks.crash.round import Played, Round, Script, Tally
 
 AT_WORK = 0.5  #: of the kills, at least so many must have met an agent at work
 COVERED_FROM = 200  #: kills from which every kind of place must have been met
@@ -36,12 +36,14 @@ class Result:
     failures: list[Failure] = attrs.field(factory=list)
     controls: Counter[str] = attrs.field(factory=Counter)
     unseen: set[str] = attrs.field(factory=set)
+    sabotages: dict[str, bool] = attrs.field(factory=dict)
 
     @property
     def void(self) -> list[str]:
         """Why it proves less than it should: an untested judge, or kills that met nobody."""
         kills, landed = self.tally.kills.total(), self.tally.landed.total()
         reasons = [f"the judge did not see: {name}" for name in sorted(self.unseen)]
+        reasons += [f"the sabotage was not seen: {name}" for name, seen in self.sabotages.items() if not seen]
         if kills < self.wanted:
             reasons.append(f"only {kills} of {self.wanted} kills landed")
         if landed < AT_WORK * kills:
@@ -73,7 +75,12 @@ class Failure:
 
 
 def campaign(
-    kills: int, seed: int, rounds: int = 0, jobs: int = 1, sabotage: str = "", told: Callable[[str], None] = print
+    kills: int,
+    seed: int,
+    rounds: int = 0,
+    jobs: int = 1,
+    told: Callable[[str], None] = print,
+    script: Script | None = None,
 ) -> Result:
     """Plays rounds of the seeds from `seed` on, `jobs` at a time, until `kills` have landed, or `rounds` if given."""
     result, began = Result(seed, 0 if rounds else kills), time.monotonic()
@@ -81,7 +88,7 @@ def campaign(
         pending: set[Future[tuple[Played, Path]]] = set()
         while True:
             while len(pending) < jobs and _wants_more(result, kills, rounds, len(pending)):
-                pending.add(pool.submit(_play, seed + result.rounds + len(pending), sabotage))
+                pending.add(pool.submit(_play, seed + result.rounds + len(pending), script))
             if not pending:
                 break
             done, pending = wait(pending, return_when=FIRST_COMPLETED)
@@ -97,9 +104,9 @@ def _wants_more(result: Result, kills: int, rounds: int, pending: int) -> bool:
     return result.tally.kills.total() < kills
 
 
-def _play(seed: int, sabotage: str) -> tuple[Played, Path]:
+def _play(seed: int, script: Script | None) -> tuple[Played, Path]:
     folder = Path(tempfile.mkdtemp(prefix=f"crash-{seed}-"))
-    return Round(seed, folder, MOST_KILLS, sabotage).play(), folder
+    return Round(seed, folder, script).play(), folder
 
 
 def _take(result: Result, played: Played, folder: Path, told: Callable[[str], None]) -> None:

@@ -99,7 +99,9 @@ FAIR = Fate(Means.FAIR)
 
 
 def dealt(rng: random.Random) -> Iterator[Fate]:
-    """Fates without end, every means among them after a deck's length."""
+    """Fates without end, every means among them after a deck's length. The first run is the one that makes a store."""
+    if rng.random() < 0.5:
+        yield Fate(Means.STORE, place=rng.choice([name for name in killpoints() if opens(name)]), passage=1)
     while True:
         deck = list(DECK)
         rng.shuffle(deck)
@@ -114,9 +116,11 @@ def fate(rng: random.Random, means: Means) -> Fate:
         case Means.BOOT:
             return Fate(means, rng.uniform(0.3, 1.5))
         case Means.STORE:
-            return Fate(means, place=rng.choice(killpoints()), passage=rng.choice((1, 1, 2, 3, 5)))
+            place = rng.choice([name for name in killpoints() if not opens(name)])
+            passage = rng.choice((1, 1, 2, 3, 5)) if "-write" in place else 1
+            return Fate(means, delay_s, place, passage, signals=polite[:1] if "-release" in place else ())
         case Means.GIT:
-            return Fate(means, place=rng.choice(STEPS), passage=rng.randint(1, 3), moment=rng.choice(MOMENTS))
+            return Fate(means, place=rng.choice(STEPS), passage=rng.choice((1, 1, 2)), moment=rng.choice(MOMENTS))
         case Means.MERGE:
             return Fate(means, place=rng.choice(MERGE_STEPS), passage=rng.randint(1, 2), moment=rng.choice(MOMENTS))
         case Means.AGENT:
@@ -127,6 +131,11 @@ def fate(rng: random.Random, means: Means) -> Fate:
             return Fate(means, delay_s, signals=(rng.choice(polite), rng.choice(polite)))
         case _:
             return Fate(means, delay_s)
+
+
+def opens(killpoint: str) -> bool:
+    """Whether it lies where a store is made, which happens once."""
+    return "-create" in killpoint or "-migration" in killpoint
 
 
 def killpoints() -> list[str]:

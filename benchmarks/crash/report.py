@@ -32,6 +32,8 @@ def report_lines(result: Result) -> Iterator[str]:
     yield f"{result.seconds / kills:.2f} s a kill; kill points of the store not met: {places_not_met(result) or 'none'}"
     tried = sum(map(bool, result.controls.values()))
     yield f"the judge was tried on {tried} of {len(CONTROLS)} kinds of doctored evidence"
+    if result.sabotages:
+        yield f"and saw {sum(result.sabotages.values())} of {len(result.sabotages)} sabotages of the product"
     for failure in result.failures:
         yield from failure_lines(failure)
     yield from (f"VOID: {reason}" for reason in result.void)
@@ -69,6 +71,7 @@ def report_document(result: Result) -> str:
             "sessions": result.sessions,
             "merges": result.merges,
             "controls": dict(sorted(result.controls.items())),
+            "sabotages": result.sabotages,
             "violations": [
                 {"seed": each.seed, "code": one.code, "text": one.text, "replay": each.replay}
                 for each in result.failures

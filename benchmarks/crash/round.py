@@ -23,9 +23,7 @@ from benchmarks.crash.scene import GRAPH, Scene
 
 LIMIT_S = 90.0  #: no step takes so long on any machine that is of use
 PATIENCE_S = 2.0  #: how long after the first agent's start a run may take to come by the place where it is to die
-MOST_KILLS = 14  #: a plan is then left alone to come to its end
-FINISHES = 5  #: runs that are left alone
-COMMANDS_AT = 0.35  #: how often somebody commands something between two runs
+FINISHES = 5  #: runs that are left alone, at most, until all is merged
 
 # A shell that starts a program in the background ignores SIGINT for it, and for all that it starts in turn.
 HEEDING = (
@@ -33,6 +31,18 @@ HEEDING = (
     "for number in (signal.SIGINT, signal.SIGTERM): signal.signal(number, signal.SIG_DFL)\n"
     "os.execv(sys.executable, [sys.executable, *sys.argv[1:]])\n"
 )
+
+
+@attrs.frozen
+class Script:
+    """How a round goes: `fates` in this order, or drawn; after `most_kills` the plan is left alone to come to its end.
+
+    `commands_at` is how often somebody commands something between two runs.
+    """
+
+    fates: tuple[Fate, ...] = ()
+    most_kills: int = 14
+    commands_at: float = 0.35
 
 
 @attrs.define
@@ -73,18 +83,20 @@ class HungError(Exception):
 class Round:
     """`sabotage` names what is to be broken in the product, for the campaign to show that it would see it."""
 
-    def __init__(self, seed: int, folder: Path, most_kills: int = MOST_KILLS, sabotage: str = "") -> None:
+    def __init__(self, seed: int, folder: Path, script: Script | None = None, sabotage: str = "") -> None:
         self.seed, self.plan = seed, plan_of(seed)
         self.scene = Scene(folder, self.plan)
         self.tally = Tally()
         self._rng = random.Random(f"fates of {seed}")
-        self._most_kills, self._sabotage = most_kills, sabotage
+        self._script = script or Script()
         self._commands: list[Command] = []
         self._held: set[str] = set()
         self._seen = [self.scene.main()]
         self._problems: list[str] = []
         self._story: list[str] = []
         self._runs = 0
+        self._program = ("-m", "benchmarks.crash.sabotage", "dispatch") if sabotage else ("-m", "dispatch")
+        self.scene.env |= {"CRASH_SABOTAGE": sabotage} if sabotage else {}
 
     def play(self) -> Played:
         """Run, kill, command, until all is done; then look."""
@@ -99,14 +111,16 @@ class Round:
         return Played(self.seed, self.plan, evidence, self.tally, tuple(self._story))
 
     def _be_killed(self) -> None:
-        for fate in dealt(self._rng):
-            if self._run(fate) in (0, 1) or self.tally.kills.total() >= self._most_kills:
+        for fate in self._script.fates or dealt(self._rng):
+            if self._run(fate) in (0, 1) or self.tally.kills.total() >= self._script.most_kills:
                 return
-            if self._rng.random() < COMMANDS_AT:
+            if self._rng.random() < self._script.commands_at:
                 self._command()
 
     def _finish(self) -> None:
-        """Take back what keeps slices from merging, and let it run."""
+        """Let it run, with what is held left out; then take back what keeps slices from merging, and let it run."""
+        if self._held:
+            self._run(FAIR)
         for _ in range(FINISHES):
             for name in sorted(self._held):
                 self._tell("release", name)
@@ -135,8 +149,7 @@ class Round:
         return process.returncode
 
     def _start(self, env: dict[str, str], name: str) -> subprocess.Popen[bytes]:
-        module = ("benchmarks.crash.sabotage", "dispatch") if self._sabotage else ("dispatch",)
-        command = ("-m", *module, "run", str(self.scene.plan_file), "--graph", GRAPH, "--plain")
+        command = (*self._program, "run", str(self.scene.plan_file), "--graph", GRAPH, "--plain")
         with contextlib.ExitStack() as files:
             out, err = (
                 files.enter_context((self.scene.folder / "runs" / f"{name}.{stream}").open("wb"))
@@ -148,7 +161,7 @@ class Round:
             )  # fmt: skip
 
     def _env_of(self, fate: Fate) -> dict[str, str]:
-        env = self.scene.env | ({"CRASH_SABOTAGE": self._sabotage} if self._sabotage else {})
+        env = dict(self.scene.env)
         match fate.means:
             case Means.STORE:
                 env["DISPATCH_KILLPOINT"] = f"{fate.place}:{fate.passage}"
@@ -165,7 +178,7 @@ class Round:
     def _befall(self, fate: Fate, process: subprocess.Popen[bytes], pidfd: int, offset: int) -> Means:
         """What its fate is comes over the process; returns when it has ended, by what."""
         means = fate.means
-        if fate.means in (Means.INSTANT, Means.RIVAL, Means.ASKED, Means.ASKED_TWICE):
+        if fate.signals or fate.means in (Means.INSTANT, Means.RIVAL):
             self._wait_for_agent(process.pid, pidfd, offset)
         if fate.means is Means.RIVAL:
             self._start_rival(process)
@@ -174,7 +187,7 @@ class Round:
         for number in fate.signals:
             if not _ended(pidfd, fate.delay_s):
                 process.send_signal(number)
-        if fate.place and self._outlives(process.pid, pidfd, offset):
+        if fate.place and self._outlives(fate.place, process.pid, pidfd, offset):
             process.send_signal(signal.SIGKILL)
             means = Means.INSTANT
         if not _ended(pidfd, LIMIT_S):
@@ -184,10 +197,10 @@ class Round:
         process.wait()
         return means
 
-    def _outlives(self, pid: int, pidfd: int, offset: int) -> bool:
+    def _outlives(self, place: str, pid: int, pidfd: int, offset: int) -> bool:
         """Whether it comes by the place of its fate too late, if ever."""
         self._wait_for_agent(pid, pidfd, offset)
-        return not _ended(pidfd, PATIENCE_S)
+        return not _ended(pidfd, PATIENCE_S if "renewal" not in place else 2 * PATIENCE_S)
 
     def _wait_for_agent(self, pid: int, pidfd: int, offset: int) -> None:
         """Until an agent of this run has begun, or the run has ended."""
@@ -232,7 +245,7 @@ class Round:
 
         A second signal may come when all is done and the interpreter is about to exit: that then ends it.
         """
-        if code == -signal.SIGKILL and not fate.signals and fate is not FAIR:
+        if code == -signal.SIGKILL and fate.means.kills:
             return
         allowed = {0, 1} | {128 + number for number in fate.signals[:1]} | {-number for number in fate.signals[1:]}
         said = (self.scene.folder / "runs" / f"{self._runs}.err").read_text()
@@ -255,7 +268,13 @@ class Round:
             case "cancel" if leaves:
                 self._tell("cancel", self._rng.choice(leaves))
             case _:
-                self._tell("hold", self._rng.choice([name for name in self.plan.jobs if name not in canceled]))
+                self._tell("hold", self._rng.choice(self._waiting(canceled) or list(self.plan.jobs)))
+
+    def _waiting(self, canceled: set[str]) -> list[str]:
+        """The slices that the next run could start."""
+        merged = set(self.scene.merges().values())
+        rest = (job for job in self.plan.jobs.values() if job.id not in merged | canceled)
+        return [job.id for job in rest if merged.issuperset(job.needs)]
 
     def _wish_luck(self) -> None:
         """The slices that can't but fail may succeed from now on, and those that have failed are tried again."""
@@ -297,7 +316,7 @@ class Round:
 
     def _ask(self, *words: str, **env: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            (sys.executable, "-m", "dispatch", *words),
+            (sys.executable, *self._program, *words),
             cwd=self.scene.repo, env=self.scene.env | env, capture_output=True, text=True, timeout=LIMIT_S, check=False,
         )  # fmt: skip
 

@@ -11,6 +11,7 @@ import fcntl
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -23,6 +24,7 @@ from benchmarks.crash.fates import SHIM
 from benchmarks.crash.plan import SHARED, Plan, jobs_document, plan_text
 
 GRAPH = "crash"
+ROOT = Path(__file__).parents[2]
 NOTHING = "0" * 40
 
 
@@ -38,6 +40,7 @@ class Scene:
         self.env = {
             "PATH": os.environ["PATH"],
             "HOME": str(self.folder),
+            "PYTHONPATH": str(ROOT),  # the program beside this campaign, not one that is installed
             "XDG_STATE_HOME": str(self.folder / "state"),
             "DISPATCH_STORE": f"sqlite:///{self.folder}/graphs.db",
             "GIT_CONFIG_NOSYSTEM": "1",
@@ -48,7 +51,11 @@ class Scene:
         self.bell = os.open(self.folder / "bell", os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
 
     def close(self) -> None:
+        """Nothing of it runs any more, whatever the product has left."""
         os.close(self.bell)
+        for pid, _ in self.processes():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
 
     def _lay_out(self, real_git: str) -> None:
         for name in ("repo/shared", "repo/out", "locks", "marks", "runs", "bin"):
@@ -118,7 +125,7 @@ class Scene:
         yield from (
             f"the user's checkout is not clean: {line}" for line in self.git("status", "--porcelain").splitlines()
         )
-        if self.git("symbolic-ref", "HEAD").strip() != "refs/heads/main":
+        if (self.repo / ".git/HEAD").read_text() != "ref: refs/heads/main\n":
             yield "the user's checkout is not on main any more"
         for ref in self.git("for-each-ref", "--format=%(refname)").splitlines():
             if ref != "refs/heads/main" and not ref.startswith("refs/dispatch/keep/"):
@@ -148,7 +155,7 @@ class Scene:
     ) -> Evidence:
         """All that is known of the round, once it is over. `problems` are those that were noticed on the way."""
         lines = self.ledger()
-        merges = self._merges()
+        merges = self.merges()
         mainline = self.git("rev-list", "--first-parent", "--reverse", "main").split()
         return Evidence(
             starts=tuple(map(_start, (line for line in lines if line["kind"] == "start"))),
@@ -163,10 +170,10 @@ class Scene:
             safe=frozenset(self._reachable()),
             lines={path: self._lines(path) for path in SHARED},
             stored=stored,
-            left=(*problems, *self.left(), *self._broken()),
+            left=(*problems, *self.left(), *self.broken()),
         )
 
-    def _merges(self) -> dict[str, str]:
+    def merges(self) -> dict[str, str]:
         """By commit that main has, the slice that it says it merges."""
         log = self.git("log", "--format=%H %(trailers:key=Dispatch-Slice,valueonly,separator=%x2C)", "main")
         pairs = (line.partition(" ") for line in log.splitlines())
@@ -196,7 +203,7 @@ class Scene:
         listing = self.git("rev-list", "--objects", "main", "--glob=refs/dispatch/keep/*")
         yield from (line.split(" ", 1)[0] for line in listing.splitlines())
 
-    def _broken(self) -> Iterator[str]:
+    def broken(self) -> Iterator[str]:
         done = subprocess.run(
             ("git", "fsck", "--no-dangling", "--no-progress"),
             cwd=self.repo, env=self.env_of_git(), capture_output=True, text=True, check=False,

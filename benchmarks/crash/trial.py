@@ -1,0 +1,55 @@
+"""The campaign on trial: rounds against a product with one defence taken out, which must not go well."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+import attrs
+
+from benchmarks.crash.checker import judge
+from benchmarks.crash.fates import Fate, Means
+from benchmarks.crash.round import Round, Script
+
+SEEDS = 3  #: a kill may come at a harmless moment: so many rounds until the sabotage is seen
+
+
+@attrs.frozen
+class Trial:
+    """`codes`: what a judge may find, one of them at least. The script gives the sabotage occasion to do harm."""
+
+    sabotage: str
+    codes: frozenset[str]
+    script: Script
+
+    def seen(self, seed: int, told: Callable[[str], None] = print) -> bool:
+        """Whether the judge finds what the sabotage does."""
+        return any(self._seen_in(each, told) for each in range(seed, seed + SEEDS))
+
+    def _seen_in(self, seed: int, told: Callable[[str], None]) -> bool:
+        folder = Path(tempfile.mkdtemp(prefix=f"crash-{self.sabotage}-{seed}-"))
+        played = Round(seed, folder, self.script, self.sabotage).play()
+        shutil.rmtree(folder)
+        found = {violation.code for violation in judge(played.plan, played.evidence)}
+        told(f"sabotage {self.sabotage}, seed {seed}: found {sorted(found) or 'nothing'}")
+        return bool(found & self.codes)
+
+
+def trial(sabotage: str, codes: str, *fates: Fate, commands_at: float = 0.0) -> Trial:
+    return Trial(sabotage, frozenset(codes.split()), Script(fates, len(fates), commands_at))
+
+
+AT_WORK = Fate(Means.INSTANT, 0.05)
+ASKED = Fate(Means.ASKED, 0.1, signals=(signal.SIGTERM,))
+TRIALS = (
+    trial("orphans", "twice rivals cap left", AT_WORK, AT_WORK),
+    trial("cap", "cap", AT_WORK),
+    trial("rivals", "rivals in-turn", AT_WORK),
+    trial("acknowledgements", "acknowledged", ASKED, ASKED, ASKED, commands_at=1.0),
+    trial("verify", "intact", AT_WORK),
+    trial("merge-record", "order once", *[Fate(Means.MERGE, place="dispatch: merge", passage=1, moment="after")] * 2),
+    trial("work", "kept", AT_WORK, AT_WORK),
+)
