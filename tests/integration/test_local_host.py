@@ -362,7 +362,7 @@ def test_an_agent_deaf_to_sigterm_is_killed_after_its_grace(shop: Workshop) -> N
     wait_until_here(shop, "s1@1")
     shop.cancel("s1@1")
     assert shop.reports.end("s1@1", 10.0).phase is CANCELED
-    assert in_environment("DISPATCH_SLICE=s1") == []
+    assert in_environment(f"DISPATCH_DIR={shop.repo.root}") == []
 
 
 def test_a_stop_while_it_waits_for_its_turn_to_merge_keeps_its_work(shop: Workshop, tmp_path: Path) -> None:
