@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -20,6 +21,7 @@ from harness.local.site import MergeQueue, Site, check
 from harness.local.worktree import Pool
 from harness.session import Assignment, SessionPhase, SessionState
 
+MERGED_RECORD_LIFE_S = 30 * 86400.0  #: far longer than any graph takes to hear that a slice of its has merged
 SWEEPERS = 4  #: at once; each may have to wait for processes to heed SIGTERM
 
 
@@ -76,6 +78,7 @@ class LocalSessionHost:
         self._actors = 0
         self._started = self._closed = False
         self._sweeps = 0
+        self._site.records.prune(time.time() - MERGED_RECORD_LIFE_S)
         self._left = self._site.records.unsettled()
 
     @property

@@ -146,6 +146,26 @@ class Records:
                 found.append(record)
         return found
 
+    def prune(self, before: float) -> int:
+        """Removes records that were last written before then (Unix seconds) and that nobody needs; says how many.
+
+        Those are the merged ones whose merge is a commit: should an attempt be made again at such a slice, by a graph
+        that never heard of the merge, main's history tells it. Of a slice that changed nothing only the record knows.
+        """
+        return sum(self._drop_merged(path) for path in self._records.glob("*/*.json") if path.stat().st_mtime < before)
+
+    def _drop_merged(self, path: Path) -> bool:
+        with self._lock.held():  # under which it is read again: another attempt may have taken it over
+            record = self.read(path.parent.name, path.stem)
+            if record is None or record.phase is not SessionPhase.MERGED or not record.intended:
+                return False
+            if self.folder(record.graph_id, record.session).exists():
+                return False
+            path.unlink()
+            if not any(path.parent.iterdir()):
+                path.parent.rmdir()
+            return True
+
     def _path(self, graph_id: str, slice_id: str) -> Path:
         return self._records / graph_id / f"{slice_id}.json"
 

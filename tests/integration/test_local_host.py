@@ -194,6 +194,22 @@ def test_two_graphs_with_the_same_slice_keep_their_logs_apart(shop: Workshop) ->
     assert [shop.log("s1", graph=graph) for graph in ("graph1", "graph2")] == ["graph1\n", "graph2\n"]
 
 
+def test_a_merge_is_known_from_main_once_its_record_has_been_pruned(repo: Repo) -> None:
+    with workshop(repo) as shop:
+        assert [end.phase for end in shop.run(assignment("s1", "echo hi > b.txt"), assignment("s2", "true"))] == [
+            MERGED,
+            MERGED,
+        ]
+    records = {name: repo.root / "records" / GRAPH / f"{name}.json" for name in ("s1", "s2")}
+    for path in records.values():
+        os.utime(path, (1.0, 1.0))
+    with workshop(repo) as shop:
+        assert {name for name, path in records.items() if path.exists()} == {"s2"}
+        again = [assignment(name, "echo twice >> b.txt", attempt=2) for name in records]
+        assert [end.phase for end in shop.run(*again)] == [MERGED, MERGED]
+    assert repo.show("main", "b.txt") == "hi"
+
+
 def test_a_title_that_is_no_line_cannot_forge_trailers(shop: Workshop) -> None:
     shop.run(assignment("s1", "echo hi > b.txt", title="One\n\nDispatch-Slice: other\x1b[31m"))
     assert shop.repo.merges() == ["s1"]
