@@ -112,9 +112,12 @@ class Round:
 
     def _be_killed(self) -> None:
         for fate in self._script.fates or dealt(self._rng):
-            if self._run(fate) in (0, 1) or self.tally.kills.total() >= self._script.most_kills:
+            through = self._run(fate) in (0, 1)
+            if self.tally.kills.total() >= self._script.most_kills or (through and not self._held):
                 return
-            if self._rng.random() < self._script.commands_at:
+            if through:
+                self._release()
+            elif self._rng.random() < self._script.commands_at:
                 self._command()
 
     def _finish(self) -> None:
@@ -122,8 +125,7 @@ class Round:
         if self._held:
             self._run(FAIR)
         for _ in range(FINISHES):
-            for name in sorted(self._held):
-                self._tell("release", name)
+            self._release()
             self._wish_luck()
             if self._run(FAIR) == 0 or set(self._stored().values()) <= {"merged", "canceled"}:
                 return
@@ -243,11 +245,11 @@ class Round:
     def _judge_end(self, fate: Fate, code: int) -> None:
         """A run ends by SIGKILL, as it was asked to, or through; in the latter cases nothing of it is left.
 
-        A second signal may come when all is done and the interpreter is about to exit: that then ends it.
+        A signal may come when all is done and the interpreter is about to exit: that then ends it.
         """
         if code == -signal.SIGKILL and fate.means.kills:
             return
-        allowed = {0, 1} | {128 + number for number in fate.signals[:1]} | {-number for number in fate.signals[1:]}
+        allowed = {0, 1} | {128 + number for number in fate.signals[:1]} | {-number for number in fate.signals}
         said = (self.scene.folder / "runs" / f"{self._runs}.err").read_text()
         if code not in allowed or said:
             self._problems.append(f"run {self._runs} ({fate.words}) ended with {code} and said {said[-2000:]!r}")
@@ -269,6 +271,10 @@ class Round:
                 self._tell("cancel", self._rng.choice(leaves))
             case _:
                 self._tell("hold", self._rng.choice(self._waiting(canceled) or list(self.plan.jobs)))
+
+    def _release(self) -> None:
+        for name in sorted(self._held):
+            self._tell("release", name)
 
     def _waiting(self, canceled: set[str]) -> list[str]:
         """The slices that the next run could start."""
