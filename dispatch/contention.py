@@ -42,10 +42,11 @@ class Contention:
         for hotspot in node.slice.touch.hotspots:
             self._hotspots.setdefault(hotspot, set()).add(node)
         for pattern in node.patterns:
-            if pattern not in self._patterns:
-                self._patterns[pattern] = set()
+            holders = self._patterns.get(pattern)
+            if holders is None:
+                holders = self._patterns[pattern] = set()
                 self._index.add(pattern)
-            self._patterns[pattern].add(node)
+            holders.add(node)
         for other in node.contends:
             other.excluders += 1
 
@@ -54,16 +55,17 @@ class Contention:
         if node not in self._claiming:
             return
         del self._claiming[node]
-        for hotspot in node.slice.touch.hotspots:
-            holders = self._hotspots.get(hotspot, set())
-            holders.discard(node)
+        for hotspot in dict.fromkeys(node.slice.touch.hotspots):
+            holders = self._hotspots[hotspot]
+            holders.remove(node)
             if not holders:
-                self._hotspots.pop(hotspot, None)
+                del self._hotspots[hotspot]
             self._wake(hotspot)
         for pattern in node.patterns:
-            holders = self._patterns.get(pattern, set())
-            holders.discard(node)
-            if not holders and self._patterns.pop(pattern, None) is not None:
+            holders = self._patterns[pattern]
+            holders.remove(node)
+            if not holders:
+                del self._patterns[pattern]
                 self._index.discard(pattern)
             self._wake(pattern)
         for other in node.contends:
@@ -98,8 +100,11 @@ class Contention:
 
     def _blocking_pattern(self, node: SliceNode) -> Pattern | None:
         if node not in self._claiming:
-            found = (self._index.first_overlapping(pattern) for pattern in node.patterns)
-            return next((pattern for pattern in found if pattern is not None), None)
+            for mine in node.patterns:  # most often many contend under the same pattern: no search then
+                found = mine if mine in self._patterns else self._index.first_overlapping(mine)
+                if found is not None:
+                    return found
+            return None
         for mine in node.patterns:
             for pattern in self._index.overlapping(mine):
                 if self._patterns[pattern] - {node}:

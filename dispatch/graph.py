@@ -22,6 +22,8 @@ from dispatch.weights import Weights
 from listsched import Ranked, UpwardRanks, Waiting
 
 Key = tuple[float, int, int]
+QUEUED, RUNNING, MERGED = SliceState.QUEUED, SliceState.RUNNING, SliceState.MERGED
+_URGENT = Urgency.URGENT.value
 _NO_INTENTS: tuple[Any, ...] = ()
 _NO_PATTERNS: tuple[Pattern, ...] = ()
 _STORED = tuple(field.name for field in attrs.fields(SliceRow) if field.name not in ("slice", "seq"))
@@ -64,7 +66,7 @@ class SliceNode(Ranked):
         super().__init__(weight)
         self.slice = slice_
         self.seq = seq
-        self.state = SliceState.QUEUED
+        self.state = QUEUED
         self.hold = slice_.hold
         self.assignment_id = ""  # the current session's, empty when it has none
         self.attempt = self.closes = self.turns = self.excluders = self.urgency = self.unmet = 0
@@ -90,12 +92,12 @@ class SliceNode(Ranked):
 
     @property
     def in_frontier(self) -> bool:
-        return self.state is SliceState.QUEUED and not self.unmet
+        return self.state is QUEUED and not self.unmet
 
     @property
     def staying(self) -> bool:
         """Runs, and nobody has asked it to make place."""
-        return self.state is SliceState.RUNNING and not self.canceling
+        return self.state is RUNNING and not self.canceling
 
     @property
     def twin(self) -> TouchSet | None:
@@ -198,7 +200,7 @@ class SliceGraph:
         for node in added:
             self._connect(node)
         for node in added:
-            if node.state is not SliceState.QUEUED:
+            if node.state is not QUEUED:
                 self._resume(node)
             self.settle(node)
         if added:
@@ -219,21 +221,23 @@ class SliceGraph:
 
     def _connect(self, node: SliceNode) -> None:
         nodes, wanted = self.nodes, node.slice
-        known = set(node.depends_on)  # edges that others of the same batch have declared from the other end
-        for name in dict.fromkeys(wanted.depends_on):
-            if (before := nodes[name]) not in known:
-                self._depend(node, before)
-        known = set(node.dependents)
-        for name in dict.fromkeys(wanted.required_by):
-            if (after := nodes[name]) not in known:
-                self._depend(after, node)
+        if wanted.depends_on:
+            known = set(node.depends_on)  # edges that others of the same batch have declared from the other end
+            for name in dict.fromkeys(wanted.depends_on):
+                if (before := nodes[name]) not in known:
+                    self._depend(node, before)
+        if wanted.required_by:
+            known = set(node.dependents)
+            for name in dict.fromkeys(wanted.required_by):
+                if (after := nodes[name]) not in known:
+                    self._depend(after, node)
         for name in wanted.contends:
             self.claims.declare(node, nodes[name])
             self.settle(nodes[name])
 
     def _depend(self, node: SliceNode, before: SliceNode) -> None:
         self.ranks.link(before, node)
-        if before.state is not SliceState.MERGED:
+        if before.state is not MERGED:
             node.unmet += 1
             if node.unmet == 1:
                 self.settle(node)
@@ -255,7 +259,7 @@ class SliceGraph:
         occupying, occupied = state in OCCUPYING, before in OCCUPYING
         if occupied is not occupying:
             (self._open_session if occupying else self._close_session)(node)
-        self.staying += (state is SliceState.RUNNING) - (before is SliceState.RUNNING and not node.canceling)
+        self.staying += (state is RUNNING) - (before is RUNNING and not node.canceling)
         if not occupying:
             node.canceling = node.stopping = False
         if state in EXCLUDING:
@@ -264,9 +268,9 @@ class SliceGraph:
             self.claims.unclaim(node)
         if state in FINISHED:
             self.ranks.finish(node)
-        if state is SliceState.QUEUED or before is SliceState.QUEUED:
+        if state is QUEUED or before is QUEUED:
             self.settle(node)
-        return self._release(node) if state is SliceState.MERGED else []
+        return self._release(node) if state is MERGED else []
 
     def _open_session(self, node: SliceNode) -> None:
         node.assignment_id = f"{node.slice.id}@{node.attempt}"
@@ -285,14 +289,14 @@ class SliceGraph:
         released = []
         for dependent in node.dependents:
             dependent.unmet -= 1
-            if not dependent.unmet and dependent.state is SliceState.QUEUED:
+            if not dependent.unmet and dependent.state is QUEUED:
                 self.settle(dependent)
                 released.append(dependent)
         return released
 
     def settle(self, node: SliceNode) -> None:
         """Put a node into the containers that its state, hold, urgency and place in room call for, and no others."""
-        if not (node.state is SliceState.QUEUED and not node.unmet):
+        if not (node.state is QUEUED and not node.unmet):
             self._withdraw(node)
             return
         if node.hold:
@@ -300,7 +304,7 @@ class SliceGraph:
             self.held.add(node)
             return
         self.held.discard(node)
-        if node.urgency == Urgency.URGENT.value:
+        if node.urgency == _URGENT:
             self.urgent.add(node)
         else:
             self.urgent.discard(node)
@@ -408,7 +412,7 @@ class SliceGraph:
         self.refresh()
         for node in self.nodes.values():
             assert node.live == (node.state not in FINISHED), f"{node.id}: live"
-            assert node.unmet == sum(n.state is not SliceState.MERGED for n in node.depends_on), f"{node.id}: unmet"
+            assert node.unmet == sum(n.state is not MERGED for n in node.depends_on), f"{node.id}: unmet"
             upward = node.weight + max((n.upward for n in node.dependents if n.live), default=0)
             assert not node.live or node.upward == upward, f"{node.id}: upward rank"
             assert not node.live or node.weight == self._weight[node.slice.recipe.kind], f"{node.id}: weight"
@@ -419,7 +423,7 @@ class SliceGraph:
             assert (node in self.waiting) == (free and node not in self.room), f"{node.id}: waiting"
             assert (node in self.roomed) == (free and node in self.room), f"{node.id}: roomed"
             assert (node in self.held) == (node.in_frontier and bool(node.hold)), f"{node.id}: held"
-            assert (node in self.urgent) == (free and node.urgency == Urgency.URGENT.value), f"{node.id}: urgent"
+            assert (node in self.urgent) == (free and node.urgency == _URGENT), f"{node.id}: urgent"
             session = f"{node.id}@{node.attempt}" if node.state in OCCUPYING else ""
             assert node.assignment_id == session, f"{node.id}: session"
             assert (self.sessions.get(session) is node) == bool(session), f"{node.id}: sessions"

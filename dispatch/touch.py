@@ -50,7 +50,7 @@ _UNWRITABLE = re.compile("[\0\ud800-\udfff]")
 Run = tuple[Segment, ...]
 
 
-@attrs.frozen
+@attrs.frozen(cache_hash=True)
 class Pattern:
     """A path pattern, read. Made by `parse` alone; two are equal when their normalised `text` is.
 

@@ -20,6 +20,18 @@ from typing import Any, Generic, TypeVar
 
 T = TypeVar("T", bound=Hashable)
 _SLACK = 64  # stale entries that are not worth a clean-up
+_NOBODY: Any = object()
+
+
+class _Twins(list[tuple[Any, int, Any]]):
+    """The twins that are not shown, a heap, and the one that is."""
+
+    __slots__ = ("name", "shown")
+
+    def __init__(self, name: Hashable) -> None:
+        super().__init__()
+        self.name = name
+        self.shown: Any = _NOBODY
 
 
 class Waiting(Generic[T]):
@@ -39,16 +51,15 @@ class Waiting(Generic[T]):
     ['a']
     """
 
-    __slots__ = ("_entries", "_keys", "_parked", "_puts", "_ready", "_shown", "_twins", "_twinship")
+    __slots__ = ("_entries", "_keys", "_parked", "_puts", "_ready", "_twins", "_twinship")
 
     def __init__(self) -> None:
         self._keys: dict[T, Any] = {}
         self._ready: list[tuple[Any, int, T, Hashable]] = []  # key, number, task, resource it was parked on before
         self._parked: dict[Hashable, list[tuple[Any, int, T]]] = {}
         self._puts = 0  # the number of the newest entry
-        self._twinship: dict[T, Hashable] = {}  # of the tasks that have twins or may get some
-        self._twins: dict[Hashable, list[tuple[Any, int, T]]] = {}  # those not shown
-        self._shown: dict[Hashable, T] = {}
+        self._twinship: dict[T, _Twins] = {}  # of the tasks that have twins or may get some
+        self._twins: dict[Hashable, _Twins] = {}
         self._entries = 0  # in all heaps, stale ones included
 
     def __len__(self) -> int:
@@ -73,9 +84,12 @@ class Waiting(Generic[T]):
         if twin is None:
             heappush(self._ready, (key, self._puts, task, None))
         else:
-            self._twinship[task] = twin
-            heappush(self._twins.setdefault(twin, []), (key, self._puts, task))
-            self._show(twin)
+            twins = self._twins.get(twin)
+            if twins is None:
+                twins = self._twins[twin] = _Twins(twin)
+            self._twinship[task] = twins
+            heappush(twins, (key, self._puts, task))
+            self._show(twins)
         if self._entries > 2 * len(self._keys) + _SLACK:
             self.rekey(self._keys.__getitem__)
 
@@ -86,13 +100,13 @@ class Waiting(Generic[T]):
 
     def rekey(self, key: Callable[[T], Any]) -> None:
         """Give every task a new key and look at all afresh."""
-        twinship = self._twinship.copy()
+        names = {task: twins.name for task, twins in self._twinship.items()}
         keys = sorted([(task, key(task)) for task in self._keys], key=itemgetter(1))  # so the best twin is first
-        for container in (self._keys, self._ready, self._parked, self._twinship, self._twins, self._shown):
+        for container in (self._keys, self._ready, self._parked, self._twinship, self._twins):
             container.clear()  # in place: `pick` may be under way
         self._entries = 0
         for task, new_key in keys:
-            self.put(task, new_key, twinship.get(task))
+            self.put(task, new_key, names.get(task))
 
     def wake(self, resource: Hashable) -> None:
         """Say that `resource` blocks no more (or may not): its best waiter is looked at again."""
@@ -120,23 +134,21 @@ class Waiting(Generic[T]):
 
     def _part(self, task: T) -> None:
         """End a task's twinship, if it has one; if it was the twin shown, the next one is."""
-        twin = self._twinship.pop(task, None)
-        if twin is not None and self._shown.get(twin) == task:
-            del self._shown[twin]
-            self._show(twin)
+        twins = self._twinship.pop(task, None)
+        if twins is not None and twins.shown == task:
+            twins.shown = _NOBODY
+            self._show(twins)
 
-    def _show(self, twin: Hashable) -> None:
+    def _show(self, twins: _Twins) -> None:
         """Make the best of the twins one of those looked at."""
-        heap = self._twins.get(twin)
-        best = self._best(heap) if heap else None
-        if heap is None or best is None:
-            self._twins.pop(twin, None)
-            return
-        shown = self._shown.get(twin)
-        if shown is None or best[0] < self._keys[shown]:
-            heappop(heap)
+        best = self._best(twins)
+        if best is None:
+            if twins.shown is _NOBODY:
+                del self._twins[twins.name]
+        elif twins.shown is _NOBODY or best[0] < self._keys[twins.shown]:
+            heappop(twins)
             heappush(self._ready, (*best, None))
-            self._shown[twin] = best[2]
+            twins.shown = best[2]
 
 
 def pick(
