@@ -22,10 +22,10 @@ from dispatch import (
     StoreUnavailableError,
     TimedOutError,
 )
-from dispatch.commands import Cancel, Enqueue, Explain, Get, Hold, ListSlices, Pause, Route, TakeSnapshot
+from dispatch.commands import Cancel, DeclareIntent, Enqueue, Explain, Get, Hold, ListSlices, Pause, Route, TakeSnapshot
 from dispatch.errors import DispatchError
 from dispatch.intent import Intent
-from dispatch.owner import BACKLOG, Settle, Stop
+from dispatch.owner import BACKLOG, Settle, Stop, Tick
 from dispatch.store import Store
 from harness import SessionPhase
 from tests.integration.service_rig import (
@@ -40,6 +40,7 @@ from tests.integration.service_rig import (
     serving,
 )
 
+BATCH = 1024
 FULL = StoreUnavailableError("disk full")
 UNUSABLE = StoreError("read-only file")
 
@@ -69,7 +70,7 @@ def lose(rig: Owned, store: TroubledStore, trouble: DispatchError = FULL) -> Non
     """Let the store fail, and the owner notice."""
     store.trouble = trouble
     with pytest.raises(StoreUnavailableError):
-        rig.ask(Pause("lunch"), timeout=0.05)
+        rig.ask(DeclareIntent(Intent("lost", "s")), timeout=0.05)
     store.tries.wait(2)
 
 
@@ -102,6 +103,7 @@ def test_nothing_is_launched(rig: Owned, store: TroubledStore) -> None:
 
 def test_nothing_of_the_batch_that_failed_is_launched_or_asked(rig: Owned, store: TroubledStore) -> None:
     rig.ask(enqueue("a"))
+    rig.host.asked.wait(1)
     store.trouble = FULL
     rig.send(enqueue("b"), Cancel("a"))
     rig.tick(2)
@@ -169,8 +171,8 @@ def test_writing_resumes_by_itself_and_what_waited_is_answered_in_order(rig: Own
     assert [replies[i].wait(LIMIT_S) for i in (0, 1, 3, 4)] == [None] * 4
     with pytest.raises(DispatchError, match="no slice 'absent'"):
         replies[2].wait(LIMIT_S)
-    assert rig.states() == {"a": "canceled", "b": "queued", "c": "queued"}
-    assert store.written_ids()[-1] == ["a", "b", "c"]
+    assert rig.states() == {"a": "canceled", "b": "running", "c": "running"}
+    assert store.written_ids()[-2:] == [["a", "b", "c"], ["b", "c"]]
     assert {row.slice.id: row.state.value for row in store.load().slices} == rig.states()
 
 
@@ -181,7 +183,7 @@ def test_reports_are_kept(rig: Owned, store: TroubledStore) -> None:
     rig.report("b@1", SessionPhase.FAILED, error="broke")
     rig.tick(5)
     regain(rig, store)
-    assert rig.states() == {"a": "merged", "b": "failed", "c": "queued"}
+    assert rig.states() == {"a": "merged", "b": "failed", "c": "running"}
     rows = {row.slice.id: row for row in store.load().slices}
     assert (rows["a"].state.value, rows["b"].error) == ("merged", "broke")
 
@@ -356,6 +358,36 @@ def test_a_claim_that_was_lost_ends_the_owner_and_its_sessions(rig: Owned, store
     rig.tick(4)
     assert len(store.tries) - tries <= 2, "nothing more is written"
     assert [row.slice.id for row in store.load().slices] == ["a", "b", "c"]
+
+
+class Superseded(TroubledStore):
+    """Another process has taken the graph over, and this one learns of it when it renews its claim."""
+
+    def renew(self) -> None:
+        self.tries.add("renew")
+        raise OwnershipLostError("the claim is another's now")
+
+
+@pytest.mark.parametrize("piled_up", [1, BATCH - 1])
+def test_nothing_is_written_once_a_renewal_was_refused(piled_up: int) -> None:
+    """Not even what had piled up by that moment, a full batch with the tick."""
+    store = Superseded()
+    with owned(store) as rig:
+        rig.ask(enqueue("a"))
+        rig.host.asked.wait(1)
+        rig.tick(2)
+        tries = len(store.tries)
+        store.gate.clear()
+        rig.send(Hold("a", "first"))
+        store.tries.wait(tries + 1)
+        rig.send(*(enqueue(f"s{i}") for i in range(piled_up)))
+        rig.line.tell(Tick())
+        store.gate.set()
+        assert rig.owner.actor_stopped.wait(LIMIT_S)
+        rig.outbox.stop(LIMIT_S)
+        assert list(store.tries)[tries:] == ["write", "renew"]
+        assert [row.slice.id for row in store.load().slices] == ["a"]
+        assert rig.host.sessions("cancel") == ["a@1"]
 
 
 def test_a_real_successor_is_not_written_over() -> None:

@@ -186,6 +186,11 @@ CASES = [
         [new(A, B, U), urgent("u"), places(1), report("b"), merged("a")],
         *("mqr", ["b@1"], [], 2),
     ),
+    Case(
+        "too many run already, and who would have to go beside the contender ranks higher: nobody is asked",
+        [new(A, work("b", depends_on=("a",)), *touching("c")), places(1), new(*touching("u")), urgent("u")],
+        *("rqrq", [], [], 2),
+    ),
     # Contenders in review.
     Case(
         "a contender in review is waited for, and nobody is asked",

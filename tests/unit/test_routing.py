@@ -52,6 +52,8 @@ TARGETS: list[tuple[dict[str, Any], list[str]]] = [
     ({"terms": ("src",)}, ["failed", "in_review", "queued", "q2"]),
     ({"terms": ("src", "docs")}, ["q2"]),
     ({"terms": ("docs",)}, ["q2"]),
+    ({"terms": ("nowhere", " DOCS\n", "")}, ["q2"]),
+    ({"terms": ("src", "Src ", "SRC", "docs")}, ["q2"]),
     ({"terms": ("lib",)}, []),
     ({}, []),
     ({"scope": "failed", "terms": ("docs",)}, ["failed"]),
