@@ -21,6 +21,7 @@ from harness.local.repository import Repository
 from harness.local.settle import settle_in
 from harness.local.work import finished_work, keep_work, status_of, worktree_commit
 from harness.local.worktree import Note, Pool, Worktree
+from tests.effort import examples
 from tests.integration.git_faults import FaultyGit
 from tests.integration.workshop import Repo, Workshop, make_repo
 
@@ -224,7 +225,6 @@ def test_kept_names_are_never_taken_over(pool: Pool, repository: Repository, rep
     assert [repo.show(ref, "f") for ref in refs] == texts
 
 
-EVERY = os.environ.get("EVERY_FAULT") == "1"
 NAMES = st.sampled_from(["a.txt", "b", "d/x", "d/e/y", "-z", "ü", "x y", "ignored.o"])
 CONTENTS = st.binary(max_size=20)
 STEPS = st.lists(
@@ -256,8 +256,7 @@ LEAVES_A_BRANCH = [
 
 
 @settings(
-    max_examples=1000 if EVERY else 10,
-    derandomize=not EVERY,
+    max_examples=examples(10),
     deadline=None,
     # an example is a dozen lines at most and takes some 60 processes: not worth shrinking
     phases=(Phase.explicit, Phase.reuse, Phase.generate),

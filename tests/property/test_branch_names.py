@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from harness.local import InvalidAssignmentError
 from harness.local.record import Records
 from harness.local.site import check, is_branch_name
+from tests.effort import examples
 from tests.integration.workshop import assignment
 
 PIECES = st.lists(
@@ -39,7 +40,7 @@ def passes(field: str, value: str) -> bool:
 @example("../../etc")
 @example("a.lock")
 @example("a..b")
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 def test_ids_stay_in_their_folder(value: str) -> None:
     for field in ("slice_id", "graph_id"):
         if passes(field, value):
@@ -57,7 +58,7 @@ def test_branches_that_pass_are_branches_for_git() -> None:
     names: set[str] = set()
 
     @given(st.tuples(st.sampled_from(["a", "dispatch/x", "0/"]), PIECES).map("".join))
-    @settings(max_examples=300, database=None)
+    @settings(max_examples=examples(300), database=None)
     def collect(value: str) -> None:
         if is_branch_name(value):
             names.add(value)

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from listsched import Waiting, pick
+from tests.effort import examples
 
 TASKS = list(range(10))
 LOCKS = ["red", "green", "blue"]
@@ -117,9 +118,8 @@ class PickMachine(RuleBasedStateMachine):
 
 TestPick = PickMachine.TestCase
 TestPick.settings = settings(
-    max_examples=150,
+    max_examples=examples(150),
     stateful_step_count=40,
     deadline=None,
-    derandomize=True,
     suppress_health_check=[HealthCheck.too_slow],
 )

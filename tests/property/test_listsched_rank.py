@@ -7,8 +7,9 @@ from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
 
 from listsched import Ranked, UpwardRanks, critical_path, upward_rank
+from tests.effort import examples
 
-THOROUGH = settings(max_examples=300, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+THOROUGH = settings(max_examples=examples(300), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 NODES = 8
 NODE = st.integers(0, NODES - 1)
 WEIGHT = st.integers(0, 50) | st.sampled_from([0.1, 0.2, 0.3, 0.7])

@@ -11,8 +11,9 @@ from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
 
 from listsched import Plan, Schedule, graham_bound, lower_bound, simulate, upward_rank
+from tests.effort import examples
 
-THOROUGH = settings(max_examples=300, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+THOROUGH = settings(max_examples=examples(300), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 Intervals = dict[str, tuple[float, float]]
 
 WHOLE = st.integers(0, 4)

@@ -21,6 +21,7 @@ from dispatch.plans import PlanFile, PlanFileError, PlanFormat, parse_plan, plan
 from dispatch.plans.nodes import Items, Node, Scalar
 from dispatch.plans.toml_positions import Route, locate
 from dispatch.plans.yaml_nodes import read_yaml
+from tests.effort import examples
 
 TRICKY = st.text("\"'\\[]{}=.,#:-&*!|> \n\tabé", max_size=12)
 KEYS = st.one_of(st.sampled_from(["a", "b", "slices", "1", "-"]), TRICKY)
@@ -134,7 +135,7 @@ def routes_of(data: dict[str, Any]) -> set[Route]:
     return found
 
 
-@settings(max_examples=250)
+@settings(max_examples=examples(250))
 @given(TABLES, st.integers(0, 2**32))
 def test_toml_is_located_key_by_key(data: dict[str, Any], seed: int) -> None:
     text, items = written_as_toml(data, seed)
@@ -171,7 +172,7 @@ def plain(node: Node) -> Any:
     return {key: plain(inner) for key, inner in node.entries.items()}
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(YAML_DATA, st.sampled_from([True, False, None]), st.integers(2, 6), st.booleans())
 def test_yaml_is_read_as_its_writer_meant_it(data: Any, flow: bool | None, indent: int, explicit: bool) -> None:
     text = yaml.safe_dump(data, default_flow_style=flow, indent=indent, allow_unicode=True, explicit_start=explicit)
@@ -179,7 +180,7 @@ def test_yaml_is_read_as_its_writer_meant_it(data: Any, flow: bool | None, inden
     assert read_yaml(text, yaml.SafeLoader) == read_yaml(text)  # parsers differ from build to build
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(
     st.dictionaries(st.from_regex(r"k[a-z]{1,5}", fullmatch=True), st.dictionaries(st.sampled_from("xyz"), YAML_TEXT))
 )
@@ -272,7 +273,7 @@ def outcome(text: str, format: PlanFormat) -> PlanFile | PlanFileError:
 VALIDATOR = jsonschema.Draft202012Validator(json.loads(plan_schema()))
 
 
-@settings(max_examples=120, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(120), suppress_health_check=[HealthCheck.too_slow])
 @given(good_plans(), st.integers(0, 2**32))
 def test_both_formats_say_the_same_and_the_schema_accepts_it(plan: dict[str, Any], seed: int) -> None:
     in_toml = outcome(written_as_toml(plan, seed)[0], "toml")
@@ -296,7 +297,7 @@ def sorted_by_id(plan: PlanFile | PlanFileError) -> PlanFile:
     )
 
 
-@settings(max_examples=250, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(250), suppress_health_check=[HealthCheck.too_slow])
 @given(doubtful_plans())
 def test_what_the_reader_accepts_the_schema_accepts(plan: dict[str, Any]) -> None:
     text = json.dumps(as_json(plan), ensure_ascii=False, indent=1)
@@ -327,7 +328,7 @@ SHREDS = st.sampled_from(
 )
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(st.data(), st.sampled_from(["toml", "yaml"]))
 def test_a_damaged_plan_is_read_or_refused_cleanly(data: st.DataObject, format: PlanFormat) -> None:
     text = EXAMPLES[format]
@@ -341,7 +342,7 @@ def test_a_damaged_plan_is_read_or_refused_cleanly(data: st.DataObject, format: 
         check_refusal(read, text)
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(st.text(), st.sampled_from(["toml", "yaml"]))
 def test_any_text_is_read_or_refused_cleanly(text: str, format: PlanFormat) -> None:
     read = outcome(text, format)
@@ -349,7 +350,7 @@ def test_any_text_is_read_or_refused_cleanly(text: str, format: PlanFormat) -> N
         check_refusal(read, text)
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(st.lists(st.tuples(st.sampled_from("abcdefg"), st.sampled_from("abcdefg"), st.booleans()), max_size=12))
 def test_circles_are_found_exactly_and_spelled_out(edges: list[tuple[str, str, bool]]) -> None:
     slices: dict[str, dict[str, Any]] = {

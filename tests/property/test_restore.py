@@ -34,6 +34,7 @@ from dispatch.slice import OCCUPYING, Slice, SliceState
 from dispatch.store import MemoryStore, SliceRow
 from dispatch.weights import LearnedWeights
 from harness import SessionPhase, SessionState
+from tests.effort import examples
 from tests.unit.machine_rig import URL, Rig, work
 
 KINDS = ("build", "docs")
@@ -179,7 +180,7 @@ def cut_off(row: SliceRow, now: float) -> SliceRow:
 
 
 @given(st.data())
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 def test_a_restart_equals_never_having_stopped(data: st.DataObject) -> None:
     history = History(data.draw)
     for _ in range(data.draw(st.integers(1, 20))):

@@ -19,6 +19,7 @@ from dispatch.commands import DeclareIntent, Enqueue, Launch, Observe
 from dispatch.machine import Machine
 from harness import Recipe, SessionPhase, SessionState
 from listsched import Plan, simulate, upward_rank
+from tests.effort import examples
 from tests.integration.service_rig import LIMIT_S, Clock, Host, Places
 
 START = 1024.0
@@ -106,7 +107,7 @@ def play(case: Case, start: Callable[[], list[str]], end: Callable[[str, float],
 
 
 @given(cases())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 def test_the_machine_starts_what_the_simulator_says_when_it_says_so(case: Case) -> None:
     machine = Machine("default", "g1", case)
 
@@ -132,7 +133,7 @@ def test_the_machine_starts_what_the_simulator_says_when_it_says_so(case: Case) 
 
 
 @given(cases())
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 def test_the_service_starts_what_the_simulator_says_when_it_says_so(case: Case) -> None:
     host, clock = Host(), Clock()
     clock.now = START

@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
 from dispatch import MemoryStore, Store
+from tests.effort import examples
 from tests.stateful.driver import Driver, expected_survey
 from tests.stateful.entries import Step, precedes
 from tests.stateful.model import FINISHED, OCCUPYING, UNFINISHED, Answer, Model, Refused
@@ -311,6 +312,6 @@ class OnSqlite(ServiceMachine):
 
 
 TestOnMemory = OnMemory.TestCase
-TestOnMemory.settings = settings(max_examples=60, stateful_step_count=40, deadline=None, derandomize=True)
+TestOnMemory.settings = settings(max_examples=examples(60), stateful_step_count=40, deadline=None)
 TestOnSqlite = OnSqlite.TestCase
-TestOnSqlite.settings = settings(max_examples=15, stateful_step_count=30, deadline=None, derandomize=True)
+TestOnSqlite.settings = settings(max_examples=examples(15), stateful_step_count=30, deadline=None)

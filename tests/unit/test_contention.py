@@ -14,6 +14,7 @@ from dispatch.contention import NO_CONTENDERS, Contention, contend, evidence
 from dispatch.graph import SliceNode
 from dispatch.slice import Slice, TouchSet
 from dispatch.views import ReasonCode
+from tests.effort import examples
 
 PATHS = ("src/a.py", "src/*.py", "src/**", "docs/[a-m]*", "docs/m?", "**/mod.rs", "lib", "lib/x/mod.rs")
 HOTSPOTS = ("schema", "router", "i18n")
@@ -48,7 +49,7 @@ steps = st.lists(st.tuples(st.booleans(), st.integers(0, 6)), max_size=25)
 
 
 @given(crowds, pairs, steps)
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 def test_the_claims_agree_with_a_comparison_of_all_pairs(
     crowd: list[tuple[tuple[str, ...], tuple[str, ...]]], declared: list[tuple[int, int]], steps: list[tuple[bool, int]]
 ) -> None:

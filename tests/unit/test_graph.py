@@ -20,6 +20,7 @@ from dispatch.machine import Machine
 from dispatch.slice import Slice, SliceState
 from dispatch.weights import UnitWeights
 from harness import SessionPhase, SessionState
+from tests.effort import examples
 from tests.unit.machine_rig import Rig, work
 
 LONG = 100_000
@@ -188,7 +189,7 @@ some_names = st.lists(st.sampled_from(NAMES), max_size=2)
 
 
 @given(edges=st.lists(st.tuples(some_names, some_names), min_size=8, max_size=8), old=st.integers(0, 7))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 def test_a_cycle_is_found_exactly_if_there_is_one(edges: list[tuple[list[str], list[str]]], old: int) -> None:
     """Against networkx. The first `old` slices are there already, each waiting only for those before it."""
     rig, everything = Rig(cap=0), nx.DiGraph()

@@ -16,6 +16,7 @@ from dispatch.store import Changes, SliceRow
 from dispatch.store.codec import check as check_storable
 from dispatch.views import SliceView
 from harness import Recipe
+from tests.effort import examples
 from tests.unit.machine_rig import Rig
 
 GOOD_IDS = ["a", "A", "7", "a-b", "a_b", "a.b", "a.b.c", "0" * 80, "x-", "x_", "a.lockx", "lock", "CON", "HEAD"]
@@ -169,7 +170,7 @@ def some_slices(draw: st.DrawFn) -> Slice:
 
 
 @given(some_slices())
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 def test_what_is_taken_can_be_stored(slice_: Slice) -> None:
     """A store that refuses a batch for one value would refuse it for ever."""
     try:

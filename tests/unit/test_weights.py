@@ -13,6 +13,7 @@ from dispatch.commands import MarkMerged
 from dispatch.store import Contents
 from dispatch.weights import LearnedWeights, Tally, UnitWeights
 from harness import SessionPhase
+from tests.effort import examples
 from tests.unit.machine_rig import URL, Rig, work
 
 KINDS = ("build", "docs", "review")
@@ -201,7 +202,7 @@ def test_what_never_ran_is_not_learned_from() -> None:
     order=st.randoms(use_true_random=False),
 )
 @example(taken=[("build", 9), ("docs", 1)] * 4, steps=[0.0] * 20, order=random.Random(3))
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=examples(60))
 def test_a_restart_gives_the_same_weights(
     taken: list[tuple[str, int]], steps: list[float], order: random.Random
 ) -> None:
