@@ -76,13 +76,17 @@ class Outbox:
         self._count = threading.Lock()  # guards what the owner and the loop both touch: _outstanding and these two
         self._when_idle: list[Callable[[], None]] = []
         self._closed = False
+        self._failure: BaseException | None = None
         self._poked = self._relief = False
         self._ready = threading.Event()
         self.thread = threading.Thread(target=self._run, name="dispatch-outbox", daemon=True)
 
     def start(self) -> None:
+        """Raises what keeps the thread or its event loop from being made, such as `OSError`."""
         self.thread.start()
         self._ready.wait()
+        if self._failure is not None:
+            raise self._failure
 
     def stop(self, timeout: float) -> None:
         """Perform what is queued, for at most `timeout` seconds, and end the thread. What is left is refused.
@@ -104,7 +108,7 @@ class Outbox:
         """
         with self._count:
             if self._closed:
-                raise NotRunningError(_STOPPED)
+                raise NotRunningError(_STOPPED) from self._failure
             self._outstanding += len(errands)
             self._queue.extend(errands)
         if not self._poked:
@@ -130,8 +134,12 @@ class Outbox:
     def _run(self) -> None:
         try:
             anyio.run(self._serve, backend="asyncio")
+        except BaseException as error:
+            self._failure = error
+            logger.critical("sessions can be asked for nothing any more", exc_info=error)
         finally:
             self._close()
+            self._ready.set()
 
     def _close(self) -> None:
         """Nothing is performed any more: nobody may wait for it."""

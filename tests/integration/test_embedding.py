@@ -157,6 +157,17 @@ ENDINGS: dict[str, tuple[str, int, str]] = {
         """,
         *(0, ""),
     ),
+    "no file descriptors left": (
+        """
+        import logging, resource, warnings
+        logging.disable(logging.CRITICAL)
+        warnings.simplefilter("ignore")  # asyncio leaves its half-made loop to the collector
+        used = len(os.listdir("/proc/self/fd"))
+        resource.setrlimit(resource.RLIMIT_NOFILE, (used, used))
+        begin()
+        """,
+        *(1, "OSError: [Errno 24] Too many open files"),
+    ),
     "two services": ("begin(graph='one'); begin(graph='two')", 0, ""),
 }  # fmt: skip
 
