@@ -123,10 +123,14 @@ def _no_place(graph: SliceGraph, node: SliceNode, cap: Cap) -> Iterable[Reason]:
     if node in graph.room:
         yield Reason(ReasonCode.ROOM, "room is being made for it: it starts when those asked to stop have stopped")
     elif taken >= cap.places:
-        yield Reason(ReasonCode.CAP, f"all places are taken: {taken} run; {cap.derivation}")
+        yield Reason(ReasonCode.CAP, f"all places are taken: {taken} run; {cap.derivation}{_no_room(node)}")
     elif cap.places - graph.staying - len(graph.room) < 1:
         kept = ", ".join(other.id for other in graph.room)
         yield Reason(ReasonCode.ROOM, f"the places left are kept for urgent slices: {kept}")
+
+
+def _no_room(node: SliceNode) -> str:
+    return "; it is urgent, but may only displace what ranks below it" if node.urgency == Urgency.URGENT.value else ""
 
 
 def snapshot(

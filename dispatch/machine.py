@@ -77,7 +77,7 @@ TRANSITIONS: dict[SliceState, frozenset[SliceState]] = {
     CANCELED: frozenset(),
 }
 
-CUT_OFF = "The attempt before this one was cut off when its harness ended; what it had committed may be on its branch."
+CUT_OFF = "The attempt before this one ended with its harness; what it had committed may be on its branch."
 ENDED = "The attempt before this one ended without a merge; what it had committed may be on its branch."
 
 
@@ -169,7 +169,7 @@ class Machine:
 
     def _take_up(self, node: SliceNode, alive: bool) -> None:
         if not alive:
-            self._note_end(node, "lost", CUT_OFF)  # when it ended nobody knows: nothing is learned from it
+            self._note(node, "lost", CUT_OFF)  # when it ended nobody knows: no time is kept, nothing learned from it
             node.checkpoint = node.checkpoint or CUT_OFF
             self._move(node, CANCELED if node.canceling else QUEUED)
         elif node.canceling or node.state is PREEMPTED:
@@ -211,7 +211,7 @@ class Machine:
         graph = self.graph
         node.attempt += 1
         node.started_at, node.ended_at = self.now, 0.0
-        node.turns, node.error = 0, ""
+        node.turns = 0
         node.branch = f"dispatch/{node.slice.id}/{node.attempt}"
         self._move(node, RUNNING)
         if node in graph.room:
@@ -257,11 +257,8 @@ class Machine:
         return released
 
     def _end_attempt(self, node: SliceNode, outcome: str, detail: str) -> None:
-        node.ran_s += max(0.0, self.now - node.started_at)
-        self._note_end(node, outcome, detail)
-
-    def _note_end(self, node: SliceNode, outcome: str, detail: str) -> None:
         node.ended_at = self.now
+        node.ran_s += max(0.0, self.now - node.started_at)
         self._note(node, outcome, detail)
 
     def _note(self, node: SliceNode, outcome: str = "", detail: str = "") -> None:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import queue
+import sys
 from collections.abc import Callable
 from typing import Any, Protocol
 
 import anyio
-import sniffio
 
 
 class NoAnswerYet(Exception):  # noqa: N818 - no error: whoever waits may wait on
@@ -79,9 +79,8 @@ class AwaitableReply:
 
 def _call_soon() -> Callable[[Callable[[], object]], None]:
     """How another thread gets a call run in the current event loop; dropped if that loop has ended."""
-    if sniffio.current_async_library() == "trio":
-        import trio
-
+    trio = sys.modules.get("trio")  # not there: then this can't be a trio task
+    if trio is not None and trio.lowlevel.in_trio_task():
         token = trio.lowlevel.current_trio_token()
         return _unless(trio.RunFinishedError, token.run_sync_soon)
     return _unless(RuntimeError, asyncio.get_running_loop().call_soon_threadsafe)

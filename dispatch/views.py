@@ -28,7 +28,10 @@ class PriorityBreakdown:
 
 @attrs.frozen
 class SliceView:
-    """A slice as it stood when the owner answered. Times are Unix seconds, 0 when not reached."""
+    """A slice as it stood when the owner answered. Times are Unix seconds, 0 when not reached.
+
+    `error` says what the last attempt that didn't merge ended with; it stands until the next one has ended.
+    """
 
     slice: Slice
     id: str

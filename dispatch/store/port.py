@@ -29,8 +29,9 @@ class SliceRow:
     """A slice as it stands. `seq` is its place in enqueue order, from 1.
 
     `attempt` counts launches, `closes` those that ended without a merge (forgotten by a retry). `stopping`: its session
-    was asked to stop; `canceling`: a cancel waits for the session's report. `ran_s`: measured running time in seconds
-    of the attempt that merged, 0 when it was not measured. Times are Unix seconds, 0 when not reached.
+    was asked to stop; `canceling`: a cancel waits for the session's report. `error` is what the last attempt that didn't
+    merge ended with. `ran_s`: measured running time of all its attempts, in seconds. Times are Unix seconds, 0 when not
+    reached.
     """
 
     slice: Slice
@@ -54,7 +55,8 @@ class SliceRow:
 
 @attrs.frozen
 class AttemptRow:
-    """One attempt at a slice. `outcome` is empty while it runs; else the phase reported, or `preempted` or `lost`."""
+    """One attempt at a slice. `outcome` is empty while it runs; else the phase reported, or `preempted`, or `lost`:
+    it ended with its harness, nobody knows when, and `ended_at` stays 0."""
 
     slice_id: str
     attempt: int
