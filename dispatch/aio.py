@@ -111,6 +111,7 @@ class AwaitableCalls:
             before, after = after, await self._line.ask_async_by(Settle(), deadline)
 
     async def wait_for_change(self, since: int, timeout: float = DEFAULT_TIMEOUT_S) -> int:
+        self._line.check_begun()
         return await self._line.health.wait_async(since, timeout)
 
     async def check(self, *, timeout: float | None = None) -> None:

@@ -86,6 +86,11 @@ class Line:
         if threading.current_thread() in self.health.own:
             raise RuntimeError("this call would wait for its own thread; make it from another one, or use `aio`")
 
+    def check_begun(self) -> None:
+        """Refuse to wait for an owner that there has never been."""
+        if self._owner is None and self.health.failure is None:
+            raise self.health.gone()
+
     def ask(self, item: Any, timeout: float | None = DEFAULT_TIMEOUT_S) -> Any:
         """The owner's answer to `item`; blocks the calling thread for at most `timeout` seconds (None: no limit)."""
         return self.ask_by(item, Deadline(timeout))

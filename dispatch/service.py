@@ -294,8 +294,10 @@ class DispatchService:
         return snapshot
 
     def wait_for_change(self, since: int, timeout: float = DEFAULT_TIMEOUT_S) -> int:
-        """The number of changes the graph has seen, as soon as it is beyond `since`; after `timeout` seconds anyhow."""
+        """The number of changes the graph has seen, as soon as it is beyond `since` or the service has ended; after
+        `timeout` seconds anyhow."""
         self._line.check_thread()
+        self._line.check_begun()
         return self._line.health.wait(since, timeout)
 
     def settle(self, timeout: float | None = DEFAULT_TIMEOUT_S) -> None:

@@ -274,6 +274,19 @@ def test_calls_before_the_start_and_after_the_stop_are_refused(name: str, argume
         anyio.run(awaited)
 
 
+def test_waiting_for_a_change_before_the_start_is_refused_and_after_the_stop_is_over_at_once() -> None:
+    service = DispatchService(Host(), measures=Places())
+    with pytest.raises(NotRunningError, match="start"):
+        service.wait_for_change(0)
+    with pytest.raises(NotRunningError, match="start"):
+        anyio.run(service.aio.wait_for_change, 0)
+    with service:
+        seen = service.wait_for_change(-1)
+        service.stop()
+        assert service.wait_for_change(seen + 100, 1e6) >= seen
+        assert anyio.run(service.aio.wait_for_change, seen + 100, 1e6) >= seen
+
+
 # --- in the service's own threads ---------------------------------------------------------------------------------
 
 
