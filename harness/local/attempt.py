@@ -65,8 +65,9 @@ class Attempt:
         """Settles the attempt before, and takes a worktree, the slice's record and a folder for the session's files.
 
         Raises `AlreadyMergedError`; `GitError`, `RepositoryError` or `OrphanError` if it can't be opened, with
-        everything as it was.
+        everything as it was. A graph that is bound to another branch is refused before anything else.
         """
+        check_bound(site, assignment.graph_id)
         before = previous_attempt(site, assignment)
         if before is not None and before.phase is SessionPhase.MERGED:
             raise AlreadyMergedError(before.detail)
@@ -224,9 +225,9 @@ class Attempt:
         self._note(attrs.evolve(self.record, intended=commit), durably=True)
 
     def _note(self, record: Record, *, durably: bool = False) -> None:
-        """Writes the changed record down. Raises `SupersededError` if another attempt has taken its place."""
+        """Writes the changed record down. Raises `SupersededError` if another process has taken its place."""
         if not self.site.records.update(record, durably=durably):
-            raise SupersededError("another process has begun a later attempt at this slice")
+            raise SupersededError("another process has taken this slice over, for a later attempt")
         self.record = record
 
     def _show_pending(self) -> Step:
@@ -260,6 +261,15 @@ class Attempt:
         except (LocalHostError, OSError) as error:
             logger.warning("worktree %s can't be used again yet: %s", self.worktree.folder, error)
             self.site.pool.leave(self.worktree)
+
+
+def check_bound(site: Site, graph_id: str) -> None:
+    """Raises `RepositoryError` unless the graph may merge into this main."""
+    bound = site.bindings.read(graph_id)
+    if bound is not None and bound != site.repository.main:
+        raise RepositoryError(
+            f"graph {graph_id} merges into {bound!r}, and this host into {site.repository.main!r}; check {bound} out"
+        )
 
 
 def starting_point(site: Site, before: Record | None, main: str) -> tuple[str, bool]:

@@ -11,13 +11,14 @@ import anyio.to_thread
 import attrs
 import pykka
 
+from harness.local.binding import Bindings, bound_elsewhere
 from harness.local.errors import HostClosedError, NoSessionError
 from harness.local.merge import recover
 from harness.local.process import ProcessWatcher
 from harness.local.record import Records
 from harness.local.repository import Repository
 from harness.local.session import Message, Open, Session, SessionActor, Stage, Stop, Sweep
-from harness.local.site import MergeQueue, Site, check
+from harness.local.site import MergeQueue, Site, check, check_name
 from harness.local.worktree import Pool
 from harness.session import Assignment, SessionPhase, SessionState
 
@@ -59,12 +60,14 @@ class LocalSessionHost:
         self._repository = Repository.open(Path(repository), main)
         recover(self._repository)
         self._repository.check_checkouts()
+        self._main_named = main is not None
         self._report: Callable[[SessionState], None] | None = None
         self._watcher = ProcessWatcher()
         self._site = Site(
             self._repository,
             Pool(self._repository),
             Records(self._repository.root),
+            Bindings(self._repository.root),
             self._watcher,
             MergeQueue(),
             Path(state_dir or self._repository.root).resolve(),
@@ -85,6 +88,33 @@ class LocalSessionHost:
     def main(self) -> str:
         """The branch that finished work is merged into."""
         return self._repository.main
+
+    def bind(self, graph_id: str) -> None:
+        """Notes that the graph merges into this host's main, for good: on the disk when it returns. Again, no change.
+
+        Raises `RepositoryError` if it was bound to another branch here, and `InvalidAssignmentError`. A graph that is
+        bound here has its sessions refused by any host with another main; one that never was may be run by each.
+        """
+        check_name("graph_id", graph_id)
+        bound = self._site.bindings.bind(graph_id, self.main)
+        if bound != self.main:
+            raise bound_elsewhere(graph_id, bound, self.main, named=self._main_named)
+
+    def bound(self, graph_id: str) -> str | None:
+        """The branch that the graph was bound to in this repository; None if it was never bound here.
+
+        Raises `RepositoryError` if that can't be told, and `InvalidAssignmentError`.
+        """
+        check_name("graph_id", graph_id)
+        return self._site.bindings.read(graph_id)
+
+    def is_merged(self, branch_or_commit: str) -> bool:
+        """Whether main has that commit; false if there is no such branch or commit.
+
+        True of a branch without a commit of its own, too; false of one whose changes reached main as other commits (a
+        squash, a rebase), and of one that is gone. Takes a few milliseconds; blocks.
+        """
+        return self._repository.on_main(branch_or_commit)
 
     def connect(self, report: Callable[[SessionState], None]) -> None:
         """Where states go from now on. `report` is called from any thread and must not block.

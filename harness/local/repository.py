@@ -108,6 +108,13 @@ class Repository:
             or self.git("merge-base", "--is-ancestor", ancestor, descendant, ok=(0, 1, 128)).code == 0
         )
 
+    def on_main(self, name: str) -> bool:
+        """Whether main has the commit that a branch, else a revision, of that name stands for; false if none does."""
+        if name.startswith("-") or not name.isprintable():
+            return False
+        ref = f"refs/heads/{name}"
+        return self.contains(ref if self.tip(ref) else name, self.main_ref)
+
     def keep(self, git: Git, commit: str, name: str) -> str:
         """A ref under `refs/dispatch/keep/` that has `commit`, so that neither we nor a gc can lose it.
 

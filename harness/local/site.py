@@ -12,6 +12,7 @@ from pathlib import Path
 
 import attrs
 
+from harness.local.binding import Bindings
 from harness.local.errors import InvalidAssignmentError
 from harness.local.git import scrubbed
 from harness.local.log import log_path
@@ -59,6 +60,7 @@ class Site:
     repository: Repository
     pool: Pool
     records: Records
+    bindings: Bindings
     watcher: ProcessWatcher
     merges: MergeQueue
     state_dir: Path
@@ -84,13 +86,17 @@ class Site:
 def check(assignment: Assignment) -> None:
     """Raises `InvalidAssignmentError` if a field could name a place outside of ours, or nothing that git accepts."""
     for field in ("graph_id", "slice_id"):
-        value = getattr(assignment, field)
-        if not NAME.fullmatch(value) or ".." in value or value.endswith((".", ".lock")):
-            raise InvalidAssignmentError(field, value)
+        check_name(field, getattr(assignment, field))
     if assignment.assignment_id != f"{assignment.slice_id}@{assignment.attempt}" or assignment.attempt < 1:
         raise InvalidAssignmentError("assignment_id", assignment.assignment_id)
     if not is_branch_name(assignment.branch):
         raise InvalidAssignmentError("branch", assignment.branch)
+
+
+def check_name(field: str, value: str) -> None:
+    """Raises `InvalidAssignmentError` if it could name a place outside of ours."""
+    if not NAME.fullmatch(value) or ".." in value or value.endswith((".", ".lock")):
+        raise InvalidAssignmentError(field, value)
 
 
 @functools.lru_cache(maxsize=64)
