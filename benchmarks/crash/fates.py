@@ -25,6 +25,7 @@ class Means(enum.Enum):
     MERGE = "SIGKILL around a git command of a merge"
     AGENT = "SIGKILL at a spawn, an exit, a verify"
     RIVAL = "a second run beside it, then SIGKILL"
+    SUSPENDED = "suspended, taken over, woken; then SIGKILL"
     ASKED = "SIGTERM or SIGINT"
     ASKED_TWICE = "SIGTERM or SIGINT, twice"
     FAIR = "left alone"
@@ -42,7 +43,7 @@ DECK = (
     + [Means.AGENT] * 3
     + [Means.GIT] * 2
     + [Means.BOOT] * 2
-    + [Means.RIVAL]
+    + [Means.RIVAL, Means.SUSPENDED]
     + [Means.ASKED, Means.ASKED, Means.ASKED_TWICE]
 )
 

@@ -150,8 +150,8 @@ class Round:
         self._seen.append(self.scene.main())
         return process.returncode
 
-    def _start(self, env: dict[str, str], name: str) -> subprocess.Popen[bytes]:
-        command = (*self._program, "run", str(self.scene.plan_file), "--graph", GRAPH, "--plain")
+    def _start(self, env: dict[str, str], name: str, *more: str) -> subprocess.Popen[bytes]:
+        command = (*self._program, "run", str(self.scene.plan_file), "--graph", GRAPH, "--plain", *more)
         with contextlib.ExitStack() as files:
             out, err = (
                 files.enter_context((self.scene.folder / "runs" / f"{name}.{stream}").open("wb"))
@@ -180,10 +180,12 @@ class Round:
     def _befall(self, fate: Fate, process: subprocess.Popen[bytes], pidfd: int, offset: int) -> Means:
         """What its fate is comes over the process; returns when it has ended, by what."""
         means = fate.means
-        if fate.signals or fate.means in (Means.INSTANT, Means.RIVAL):
+        if fate.signals or fate.means in (Means.INSTANT, Means.RIVAL, Means.SUSPENDED):
             self._wait_for_agent(process.pid, pidfd, offset)
         if fate.means is Means.RIVAL:
             self._start_rival(process)
+        if fate.means is Means.SUSPENDED and not _ended(pidfd, fate.delay_s):
+            self._suspend(process)
         if fate.means in (Means.INSTANT, Means.RIVAL, Means.BOOT) and not _ended(pidfd, fate.delay_s):
             process.send_signal(signal.SIGKILL)
         for number in fate.signals:
@@ -204,9 +206,9 @@ class Round:
         self._wait_for_agent(pid, pidfd, offset)
         return not _ended(pidfd, PATIENCE_S if "renewal" not in place else 2 * PATIENCE_S)
 
-    def _wait_for_agent(self, pid: int, pidfd: int, offset: int) -> None:
+    def _wait_for_agent(self, pid: int, pidfd: int, offset: int, limit_s: float = LIMIT_S) -> None:
         """Until an agent of this run has begun, or the run has ended."""
-        end = time.monotonic() + LIMIT_S
+        end = time.monotonic() + limit_s
         while time.monotonic() < end:
             ready, _, _ = select.select([self.scene.bell, pidfd], [], [], end - time.monotonic())
             if pidfd in ready:
@@ -228,11 +230,32 @@ class Round:
         if code != 2 or said.count("\n") != 1 or not said.startswith("error: graph "):
             self._problems.append(f"a second run beside run {self._runs} ended with {code} and said {said!r}")
 
+    def _suspend(self, process: subprocess.Popen[bytes]) -> None:
+        """Another run takes the graph over from one that is suspended, which must notice when it wakes up.
+
+        The heir is killed a while after its first agent began, and after the suspended one has ended.
+        """
+        process.send_signal(signal.SIGSTOP)
+        offset, name = self.scene.ledger_size(), f"{self._runs}-heir"
+        heir = self._start(self.scene.env, name, "--take-over")
+        pidfd = os.pidfd_open(heir.pid)
+        if self._rng.random() < 0.5:
+            self._wait_for_agent(heir.pid, pidfd, offset, PATIENCE_S)
+        process.send_signal(signal.SIGCONT)
+        code = process.wait(LIMIT_S)
+        said = (self.scene.folder / "runs" / f"{self._runs}.err").read_text()
+        if code != 2 or said.count("\n") != 1 or "taken over by another process" not in said:
+            self._problems.append(f"run {self._runs}, which was taken over, ended with {code} and said {said!r}")
+        self._wait_for_agent(heir.pid, pidfd, offset)
+        heir.send_signal(signal.SIGKILL)
+        heir.wait()
+        os.close(pidfd)
+
     def _count(self, fate: Fate, means: Means, code: int, at_work: bool) -> None:
         tally = self.tally
         tally.restarts += tally.kills.total() > 0
         met = means is fate.means and code not in (0, 1)
-        if code == -signal.SIGKILL:
+        if code == -signal.SIGKILL or (met and means is Means.SUSPENDED):
             tally.kills[means] += 1
             tally.landed[means] += at_work
             if met and fate.place:
@@ -247,7 +270,7 @@ class Round:
 
         A signal may come when all is done and the interpreter is about to exit: that then ends it.
         """
-        if code == -signal.SIGKILL and fate.means.kills:
+        if fate.means.kills and (code == -signal.SIGKILL or (fate.means is Means.SUSPENDED and code not in (0, 1))):
             return
         allowed = {0, 1} | {128 + number for number in fate.signals[:1]} | {-number for number in fate.signals}
         said = (self.scene.folder / "runs" / f"{self._runs}.err").read_text()
