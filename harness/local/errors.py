@@ -30,7 +30,7 @@ class StrayedError(LocalHostError):
 
 
 class SupersededError(LocalHostError):
-    """Another attempt at the same slice has taken over: this one must not merge."""
+    """Another process has taken the slice over, for a later attempt: this one must not merge."""
 
 
 class NoSessionError(LocalHostError):

@@ -31,6 +31,7 @@ class Record:
     `branch`, the `wanted` one or that with a number, is noted once it is checked out, before its agent runs. `base` is
     the commit it began with, `work` the one it wants merged once it has ended well, `intended` the merge that is about
     to become main. `kept` is the ref that has its unmerged work, and `resume` whether the next attempt goes on from it.
+    `taken`: another process has taken the slice over and told this attempt's processes to stop.
     """
 
     session: str
@@ -55,6 +56,7 @@ class Record:
     kept: str = ""
     resume: bool = False
     turns: int = 0
+    taken: bool = False
 
     @classmethod
     def of(cls, assignment: Assignment, token: str) -> Record:
@@ -114,19 +116,32 @@ class Records:
     def update(self, record: Record, *, durably: bool = False) -> bool:
         """Writes what has become of an attempt; false, and nothing written, if another has taken its place.
 
-        At one stroke for who reads it, and for a kill; `durably` also for a loss of power.
+        One that was taken since can only be written to its end. At one stroke for who reads it, and for a kill;
+        `durably` also for a loss of power.
         """
         with self._lock.held():
-            if not self.is_latest(record):
+            latest = self.read(record.graph_id, record.slice_id)
+            if latest is None or latest.token != record.token:
+                return False
+            if latest.taken and not record.taken and record.phase is None:
                 return False
             path, text = self._path(record.graph_id, record.slice_id), record.to_json()
             (write_durably if durably else write_whole)(path, text)
             return True
 
-    def is_latest(self, record: Record) -> bool:
-        """Whether the attempt is the one that may merge."""
-        latest = self.read(record.graph_id, record.slice_id)
-        return latest is not None and latest.token == record.token
+    def take(self, record: Record) -> Record:
+        """Keeps an attempt that has not ended from merging any more; the record as it is then.
+
+        Called before its processes are told to stop by another process than its own. That one may live, suspended
+        say, and would take an agent that heeds SIGTERM and exits with 0 for one that is done.
+        """
+        with self._lock.held():
+            latest = self.read(record.graph_id, record.slice_id)
+            if latest is None or latest.token != record.token or latest.phase is not None:
+                return latest or record
+            taken = attrs.evolve(latest, taken=True)
+            write_whole(self._path(record.graph_id, record.slice_id), taken.to_json())
+            return taken
 
     def is_anothers(self, record: Record) -> bool:
         """Whether a session of the same name has taken its place, and its folder too."""

@@ -331,7 +331,7 @@ def ending_of(error: Exception, *, opened: bool) -> Ending:
     """What an error means for the session it ends."""
     match error:
         case SupersededError():
-            return closed(str(error))
+            return closed(str(error), resume=True)
         case StrayedError():
             return closed(str(error))
         case CheckoutInTheWayError():

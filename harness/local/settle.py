@@ -35,6 +35,7 @@ def previous_attempt(site: Site, assignment: Assignment) -> Record | None:
     record = site.records.read(assignment.graph_id, assignment.slice_id)
     if record is None:
         return lost_record(site, assignment) if assignment.attempt > 1 else None
+    record = site.records.take(record)
     end_processes(record)
     give_up_at = time.monotonic() + WAIT_S
     while not sweep(site, record) and time.monotonic() < give_up_at:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import random
@@ -156,6 +157,33 @@ def test_a_suspended_scheduler_cannot_merge_what_another_took_over(
     assert "later attempt" in detail
     assert repo.files() == ["a.txt", "new.txt"]
     assert repo.show("refs/dispatch/keep/s1/1", "old.txt") == "old"
+    repo.check_sound()
+
+
+def test_a_suspended_scheduler_does_not_merge_what_its_successor_stopped(
+    repo: Repo, tmp_path: Path, scheduler: Scheduler
+) -> None:
+    """It wakes up while its successor still waits for it, and finds an agent that heeded SIGTERM and left with 0."""
+    here = repo.root / "sessions" / "graph1" / "s1@1" / "here"
+    script = f"echo half > work.txt; trap 'exit 0' TERM; echo $$ > {here}; while :; do sleep 0.02; done"
+    pid = scheduler.start(repo, tmp_path / "out", ("s1", 1, script, ()))
+    until(lambda: here.exists() and here.read_text().endswith("\n"))
+    until(lambda: (record := Records(repo.root).read("graph1", "s1")) is not None and record.mark is not None)
+    agent = int(here.read_text())
+    with FileLock(repo.root / "records.lock").held():  # suspended with a lock it would keep all waiting
+        os.kill(pid, signal.SIGSTOP)
+    try:
+        with workshop(repo) as shop:
+            shop.submit(assignment("s1", "test $(cat work.txt) = half && echo whole > work.txt", attempt=2))
+            until(lambda: not alive(agent))
+            os.kill(pid, signal.SIGCONT)
+            assert shop.reports.end("s1@2").phase is MERGED
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGCONT)
+    assert scheduler.end() == 0
+    assert repo.merges() == ["s1"]
+    assert repo.show("main", "work.txt") == "whole"
     repo.check_sound()
 
 
