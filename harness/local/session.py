@@ -309,8 +309,8 @@ class SessionActor(pykka.ThreadingActor):
             return
         try:
             self._site.report(state)
-        except Exception:
-            logger.exception("nobody took the report %s", state)
+        except Exception as error:  # noqa: BLE001 - whose scheduler has ended, its sessions are being ended too
+            logger.warning("nobody took the report that %s is %s: %s", state.assignment_id, state.phase.value, error)
 
 
 Handler: TypeAlias = Callable[[SessionActor, Session, Message], None]
