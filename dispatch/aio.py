@@ -41,6 +41,9 @@ class AwaitableCalls:
     async def retry(self, slice_id: str, *, timeout: float | None = DEFAULT_TIMEOUT_S) -> None:
         await self._line.ask_async(c.Retry(slice_id), timeout)
 
+    async def revise(self, slice: Slice, *, timeout: float | None = DEFAULT_TIMEOUT_S) -> None:
+        await self._line.ask_async(c.Revise(slice), timeout)
+
     async def hold(self, slice_id: str, reason: str = "", *, timeout: float | None = DEFAULT_TIMEOUT_S) -> None:
         await self._line.ask_async(c.Hold(slice_id, reason), timeout)
 

@@ -70,6 +70,13 @@ class Retry:
 
 
 @attrs.frozen
+class Revise:
+    """Another title, recipe, touch-set and provenance for a slice that has no session; its edges stay."""
+
+    slice: Slice
+
+
+@attrs.frozen
 class Hold:
     slice_id: str
     reason: str = _text()
@@ -175,6 +182,7 @@ Command = (
     | MarkMerged
     | Cancel
     | Retry
+    | Revise
     | Hold
     | Release
     | Pause

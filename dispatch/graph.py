@@ -73,8 +73,7 @@ class SliceNode(Ranked):
         self.branch = self.pull_request_url = self.error = self.checkpoint = ""
         self.canceling = self.stopping = False
         self.ran_s = self.enqueued_at = self.started_at = self.ended_at = 0.0
-        paths = slice_.touch.paths
-        self.patterns = tuple(dict.fromkeys(map(Pattern.parse, paths))) if paths else _NO_PATTERNS
+        self.patterns = _patterns(slice_)
         self.contends: dict[SliceNode, None] = NO_CONTENDERS
         self.intents: Sequence[IntentEntry] = _NO_INTENTS
 
@@ -241,6 +240,15 @@ class SliceGraph:
             node.unmet += 1
             if node.unmet == 1:
                 self.settle(node)
+
+    def revise(self, node: SliceNode, wanted: Slice) -> None:
+        """Give a node that excludes nobody another declared part, with the same edges; it is looked at afresh."""
+        if node in self.room:
+            self.leave_room(node)  # it was made for what it touched before; the next pass makes it anew
+        node.slice = wanted
+        node.patterns = _patterns(wanted)
+        self.ranks.reweigh(node, self._weigh((wanted,))[wanted.recipe.kind])
+        self.settle(node)
 
     def _weigh(self, slices: Iterable[Slice]) -> dict[str, float]:
         """The weights of their kinds, and of all that were met before."""
@@ -433,6 +441,11 @@ class SliceGraph:
         for i, one in enumerate(running):
             for other in running[:i]:
                 assert other not in self.claims.excluders(one), f"{one.id} and {other.id} contend and both run"
+
+
+def _patterns(slice_: Slice) -> tuple[Pattern, ...]:
+    paths = slice_.touch.paths
+    return tuple(dict.fromkeys(map(Pattern.parse, paths))) if paths else _NO_PATTERNS
 
 
 def find_cycle(new: dict[str, Slice], nodes: dict[str, SliceNode]) -> list[str] | None:

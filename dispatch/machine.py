@@ -40,12 +40,14 @@ from dispatch.commands import (
     RequestFailed,
     Resume,
     Retry,
+    Revise,
     Route,
     Send,
 )
 from dispatch.errors import (
     CycleError,
     InvalidCommandError,
+    InvalidSliceError,
     SliceExistsError,
     SliceFinishedError,
     UnknownIntentError,
@@ -102,6 +104,7 @@ class Machine:
         self.now = 0.0
         self._effects: list[Effect] = []
         self._slices: dict[SliceNode, None] = {}
+        self._revised: dict[SliceNode, None] = {}  # of these, the ones with another declared part
         self._attempts: dict[tuple[str, int], tuple[Any, ...]] = {}  # what makes an `AttemptRow`, if there is a store
         self._intents: dict[str, None] = {}  # registered or forgotten since the last write
         self._graph_changed = True
@@ -130,6 +133,7 @@ class Machine:
             attempts=tuple(AttemptRow(*fields) for fields in self._attempts.values()),
             intents=tuple(_intent_row(known[name]) for name in self._intents if name in known),
             forgotten=tuple(name for name in self._intents if name not in known),
+            revised=tuple(node.id for node in self._revised),
         )
 
     def unwritten(self) -> tuple[str, ...]:
@@ -139,6 +143,7 @@ class Machine:
     def written(self) -> None:
         """All that `changes` returned is durable."""
         self._slices.clear()
+        self._revised.clear()
         self._attempts.clear()
         self._intents.clear()
         self._graph_changed = False
@@ -345,6 +350,18 @@ class Machine:
         node.closes, node.pull_request_url, node.error = 0, "", ""
         self._move(node, QUEUED)
 
+    def _revise(self, command: Revise) -> None:
+        wanted = command.slice
+        check_slice(wanted)
+        node = self._unfinished(wanted.id, "revise")
+        if node.state not in (QUEUED, FAILED):
+            raise InvalidCommandError("revise", node.id, node.state.value)
+        for field in ("depends_on", "required_by", "contends"):
+            if set(getattr(wanted, field)) != set(getattr(node.slice, field)):
+                raise InvalidSliceError(field, "can't be revised: a slice keeps the edges it was enqueued with")
+        self.graph.revise(node, canonical(wanted))
+        self._slices[node] = self._revised[node] = None
+
     def _hold(self, command: Hold) -> None:
         node = self._unfinished(command.slice_id, "hold")
         if not node.hold:
@@ -520,6 +537,7 @@ _HANDLERS: dict[type, Callable[[Machine, Any], Any]] = {
     MarkMerged: Machine._mark_merged,
     Cancel: Machine._cancel,
     Retry: Machine._retry,
+    Revise: Machine._revise,
     Hold: Machine._hold,
     Release: Machine._release,
     Pause: Machine._pause,

@@ -216,6 +216,13 @@ class DispatchService:
         """Queue a failed slice, or one in review, again; its closes and pull request are forgotten."""
         self._line.ask(c.Retry(slice_id), timeout)
 
+    def revise(self, slice: Slice, *, timeout: float | None = DEFAULT_TIMEOUT_S) -> None:
+        """Give a queued or failed slice another title, recipe, touch-set and provenance, those of `slice`.
+
+        Its edges must be the ones it was enqueued with (`InvalidSliceError`); its hold stays as it is.
+        """
+        self._line.ask(c.Revise(slice), timeout)
+
     def hold(self, slice_id: str, reason: str = "", *, timeout: float | None = DEFAULT_TIMEOUT_S) -> None:
         """Keep the slice from starting until it is released; what runs goes on."""
         self._line.ask(c.Hold(slice_id, reason), timeout)

@@ -54,7 +54,7 @@ class _Graph:
         self.row = changes.graph or self.row
         for row in changes.slices:
             first = self.slices.get(row.slice.id)
-            if first is not None and first.slice is not row.slice:
+            if first is not None and first.slice is not row.slice and row.slice.id not in changes.revised:
                 row = attrs.evolve(row, slice=first.slice)
             self.slices[row.slice.id] = row
         self.attempts.update(((row.slice_id, row.attempt), row) for row in changes.attempts)

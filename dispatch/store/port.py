@@ -29,8 +29,8 @@ class SliceRow:
     """A slice as it stands. `seq` is its place in enqueue order, from 1.
 
     `attempt` counts launches, `closes` those that ended without a merge (forgotten by a retry). `stopping`: its session
-    was asked to stop; `canceling`: a cancel waits for the session's report. `error` is what the last attempt that didn't
-    merge ended with. `ran_s`: measured running time of all its attempts, in seconds. Times are Unix seconds, 0 when not
+    was asked to stop; `canceling`: a cancel waits for the session's report. `error` is what the last attempt that
+    didn't merge ended with. `ran_s`: measured running time of all its attempts, in seconds. Times are Unix seconds, 0 when not
     reached.
     """
 
@@ -78,7 +78,8 @@ class IntentRow:
 
 @attrs.frozen
 class Changes:
-    """One batch. Rows replace what the store has under the same key; `forgotten` names intents to delete.
+    """One batch. Rows replace what the store has under the same key, but a slice's declared part (`SliceRow.slice`) is
+    kept from its first row, unless `revised` names it; `forgotten` names intents to delete.
 
     Intents are forgotten before any is written: one that is in both stays. Of several rows with one key the last
     counts. What a slice was declared as is kept from its first row: `SliceRow.slice` of a later one may differ, and
@@ -90,6 +91,7 @@ class Changes:
     attempts: tuple[AttemptRow, ...] = ()
     intents: tuple[IntentRow, ...] = ()
     forgotten: tuple[str, ...] = ()
+    revised: tuple[str, ...] = ()
 
     def __bool__(self) -> bool:
         return bool(self.graph or self.slices or self.attempts or self.intents or self.forgotten)

@@ -90,6 +90,8 @@ class SqliteStore:
         killpoint("sqlite.before-write")
         with self._owning() as connection:
             self._write_slices(connection, changes.slices)
+            revised = [row for row in changes.slices if row.slice.id in changes.revised]
+            connection.executemany(_SQL["rewrite_spec"], (codec.spec_columns(row, self._key) for row in revised))
             killpoint("sqlite.inside-write")
             self._write_rest(connection, changes)
             killpoint("sqlite.before-write-commit")

@@ -203,6 +203,14 @@ def test_what_a_slice_was_declared_as_is_that_of_its_first_row(store: Store, att
 
 
 @pytest.mark.parametrize("attempt", [0, 1])
+def test_what_a_slice_was_declared_as_is_replaced_when_it_is_revised(store: Store, attempt: int) -> None:
+    store.write(Changes(slices=(slice_row("a"), slice_row("b", 2))))
+    renamed = [slice_row(i, n, slice=Slice(i, title="renamed"), attempt=attempt) for n, i in enumerate("ab", 1)]
+    store.write(Changes(slices=tuple(renamed), revised=("a",)))
+    assert store.load().slices == (renamed[0], slice_row("b", 2, attempt=attempt))
+
+
+@pytest.mark.parametrize("attempt", [0, 1])
 def test_new_and_known_slices_mix_in_a_batch(store: Store, attempt: int) -> None:
     store.write(Changes(slices=(slice_row("known"),)))
     rows = tuple(slice_row(i, n, attempt=attempt, turns=n) for n, i in enumerate(["known", "new", "newer"], 1))

@@ -154,12 +154,21 @@ def test_a_review_ends_the_run_and_excludes_its_contender(desk: Desk) -> None:
     assert re.search(r"excluded +second .*contends with first, which is in review", done.stdout)
 
 
-def test_a_changed_plan_is_refused_for_what_is_unfinished(desk: Desk) -> None:
-    plan = '[slices.a]\ncommand = ["true"]\n[slices.b]\nhold = "x"\ncommand = ["{}"]\n'
-    assert desk.run("run", desk.plan(plan.format("true"))).returncode == 1
-    done = desk.run("run", desk.plan(plan.format("false")))
+def test_a_mended_plan_gives_what_failed_another_chance(desk: Desk) -> None:
+    plan = '[slices.a]\nmax_attempts = 1\ncommand = ["{}"]\n[slices.b]\nneeds = ["a"]\ncommand = ["{}"]\n'
+    assert desk.run("run", desk.plan(plan.format("false", "false"))).returncode == 1
+    done = desk.run("run", desk.plan(plan.format("true", "true")))
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "mended, and queued: a, b" in done.stdout
+    assert "2 of 2 slices merged" in done.stdout
+
+
+def test_a_plan_with_other_edges_is_refused_for_what_is_unfinished(desk: Desk) -> None:
+    plan = '[slices.a]\ncommand = ["true"]\n[slices.b]\nhold = "x"\n{}command = ["true"]\n'
+    assert desk.run("run", desk.plan(plan.format(""))).returncode == 1
+    done = desk.run("run", desk.plan(plan.format('needs = ["a"]\n')))
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr.startswith("error: slice 'b' is in the graph already with another command; ")
+    assert done.stderr.startswith("error: slice 'b' is in the graph already with another depends_on, ")
     assert done.stderr.count("\n") == 1
 
 

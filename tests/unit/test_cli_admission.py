@@ -62,10 +62,31 @@ def test_a_title_left_out_is_the_id() -> None:
     assert difference(Slice("a"), Slice("a", title="a")) == ""
 
 
-def test_an_unfinished_slice_is_not_rewritten() -> None:
+@pytest.mark.parametrize(("field", "value"), [("depends_on", ("a",)), ("contends", ("a",)), ("hold", "later")])
+def test_edges_and_holds_of_an_unfinished_slice_are_not_rewritten(field: str, value: object) -> None:
     graph = Graph(Slice("a"), Slice("b", recipe=Recipe(("true",))))
-    with pytest.raises(RefusedError, match=r"slice 'b' is in the graph already with another command; give .* new id"):
-        admission(plan(Slice("a"), Slice("b", recipe=Recipe(("false",)))), graph)
+    changed = attrs.evolve(Slice("b", recipe=Recipe(("false",))), **{field: value})  # type: ignore[arg-type]
+    with pytest.raises(RefusedError, match=rf"slice 'b' is in the graph already with another {field}, .* new id"):
+        admission(plan(Slice("a"), changed), graph)
+
+
+def test_a_slice_in_review_is_not_rewritten() -> None:
+    graph = Graph(Slice("a"), cap=1)
+    graph.report("a", SessionPhase.CLOSED, pull_request_url="https://example.org/1")
+    with pytest.raises(RefusedError, match="slice 'a' is in the graph already with another title"):
+        admission(plan(Slice("a", title="new words")), graph)
+
+
+@pytest.mark.parametrize("failed", [False, True])
+def test_what_has_no_session_is_mended_and_what_had_failed_is_told(failed: bool) -> None:
+    graph = Graph(Slice("a"), cap=1 if failed else 0)
+    if failed:
+        graph.report("a", SessionPhase.FAILED, error="command not found")
+    snapshot = graph.snapshot()
+    mended = Slice("a", recipe=Recipe(("true",)), touch=TouchSet(("x",)))
+    found = admit(plan(mended), snapshot.slices, snapshot.intents)
+    assert (found.slices, found.revised, found.kept) == ((), (mended,), ())
+    assert found.failed == (("a",) if failed else ())
 
 
 @pytest.mark.parametrize("end", ["merged", "canceled"])

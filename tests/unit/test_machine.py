@@ -26,6 +26,7 @@ from dispatch.commands import (
     RequestFailed,
     Resume,
     Retry,
+    Revise,
     Route,
     Send,
 )
@@ -77,6 +78,7 @@ TABLE: dict[str, Row] = {
         *(Cell(CANCELED), Cell(CANCELED), FINISHED, FINISHED),
     ),
     "retry": (INVALID, INVALID, INVALID, Cell(QUEUED), Cell(QUEUED), FINISHED, FINISHED),
+    "revise": (Cell(QUEUED), INVALID, INVALID, INVALID, Cell(FAILED), FINISHED, FINISHED),
     "hold": (*SAME, FINISHED, FINISHED),
     "release": (*SAME, FINISHED, FINISHED),
 }
@@ -84,6 +86,7 @@ COMMANDS: dict[str, Callable[[str], Command]] = {
     "merge": MarkMerged,
     "cancel": Cancel,
     "retry": Retry,
+    "revise": lambda slice_id: Revise(work(slice_id)),
     "hold": Hold,
     "release": Release,
 }
@@ -120,7 +123,52 @@ def test_a_command_is_refused_where_the_table_says_so(
     assert not rig.machine.changed
 
 
-@pytest.mark.parametrize("name", COMMANDS)
+@pytest.mark.parametrize("state", [QUEUED, FAILED])
+def test_a_revised_slice_is_what_it_was_revised_to(state: SliceState) -> None:
+    rig = in_state(state)
+    rig.do(Hold("x", "wait"))
+    rig.settle()
+    revised = work("x", paths=("new/**",), kind="k", title="mended", hold="ignored")
+    rig.do(Revise(revised))
+    node = rig.machine.graph.node("x")
+    assert (node.slice, node.hold, node.attempt) == (revised, "wait", 0 if state is QUEUED else 1)
+    assert rig.machine.changes().revised == ("x",)
+    rig.settle()
+    assert not rig.machine.changed
+    rig.machine.graph.check()
+
+
+def test_a_revised_slice_contends_for_what_it_touches_now() -> None:
+    rig = Rig(work("a", paths=("a",)), work("x", paths=("a",)), work("y", paths=("y",)), cap=0)
+    rig.open(3)
+    assert rig.running() == {"a", "y"}
+    rig.do(Revise(work("x", paths=("x",))))
+    assert rig.running() == {"a", "x", "y"}
+
+
+def test_a_slice_that_is_revised_while_room_is_made_for_it_needs_room_for_what_it_touches_now() -> None:
+    rig = Rig(work("a", paths=("a",)), work("b", paths=("b",)), cap=2)
+    rig.enqueue(work("x", paths=("a",)))
+    rig.urgent("x")
+    assert rig.states() == {"a": "preempted", "b": "running", "x": "queued"}
+    rig.do(Revise(work("x", paths=("b",))))
+    assert rig.states() == {"a": "preempted", "b": "preempted", "x": "queued"}
+    rig.machine.graph.check()
+    rig.report("b", SessionPhase.CANCELED)
+    assert rig.running() == {"a", "x"}
+
+
+@pytest.mark.parametrize("field", ["depends_on", "required_by", "contends"])
+def test_edges_are_not_revised(field: str) -> None:
+    rig = Rig(work("other"), work("x"), cap=0)
+    before = anatomy(rig.machine)
+    with pytest.raises(InvalidSliceError) as refused:
+        rig.do(Revise(work("x", **{field: ("other",)})))
+    assert refused.value.field == field
+    assert anatomy(rig.machine) == before
+
+
+@pytest.mark.parametrize("name", sorted(COMMANDS.keys() - {"revise"}))
 @pytest.mark.parametrize("unknown", ["absent", "", None, 7, ["x"]])
 def test_a_command_for_no_slice_is_refused(name: str, unknown: Any) -> None:
     rig = in_state(RUNNING)

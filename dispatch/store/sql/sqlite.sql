@@ -56,6 +56,9 @@ ON CONFLICT (graph, id) DO UPDATE SET
 -- name: write_spec
 INSERT INTO specs (spec, graph, id) VALUES (?, ?, ?) ON CONFLICT (graph, id) DO NOTHING
 
+-- name: rewrite_spec
+UPDATE specs SET spec = ? WHERE graph = ? AND id = ?
+
 -- name: write_attempt
 INSERT INTO attempts (branch, started_at, ended_at, outcome, detail, graph, slice_id, attempt)
 VALUES (?, ?, ?, ?, ?, ?, ?, ?)
