@@ -30,8 +30,8 @@ class SliceRow:
 
     `attempt` counts launches, `closes` those that ended without a merge (forgotten by a retry). `stopping`: its session
     was asked to stop; `canceling`: a cancel waits for the session's report. `error` is what the last attempt that
-    didn't merge ended with. `ran_s`: measured running time of all its attempts, in seconds. Times are Unix seconds, 0 when not
-    reached.
+    didn't merge ended with. `ran_s`: measured running time of all its attempts, in seconds. Times are Unix seconds, 0
+    when not reached.
     """
 
     slice: Slice

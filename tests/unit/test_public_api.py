@@ -115,8 +115,8 @@ def test_every_refusal_is_a_dispatch_error(error: str) -> None:
 
 CALLS = [
     *("cancel", "check", "declare_intent", "enqueue", "enqueue_many", "explain", "frontier", "get", "hold", "list"),
-    *("mark_merged", "observe_session", "pause", "release", "remeasure", "reprioritize", "resume", "retry", "route"),
-    *("settle", "snapshot", "start", "stop", "wait_for_change"),
+    *("mark_merged", "observe_session", "pause", "release", "remeasure", "reprioritize", "resume", "retry"),
+    *("revise", "route", "settle", "snapshot", "start", "stop", "wait_for_change"),
 ]
 
 
