@@ -91,9 +91,9 @@ class Outbox:
     def stop(self, timeout: float) -> None:
         """Perform what is queued, for at most `timeout` seconds, and end the thread. What is left is refused.
 
-        Nothing if it has ended already.
+        Nothing if it has ended already. `start` may have been broken off: then the loop is still about to begin.
         """
-        if self._closed:
+        if self._closed or not self._ready.wait(timeout):
             return
         idle = threading.Event()
         self.when_idle(idle.set)

@@ -9,6 +9,8 @@ import threading
 from collections.abc import Iterator
 from typing import Any
 
+import anyio
+import anyio.to_thread
 import pytest
 
 from dispatch.commands import AskToStop, Effect, Launch, Observe, RequestFailed, Send
@@ -261,6 +263,33 @@ def test_stopping_leaves_nobody_waiting() -> None:
         rig.outbox.post([Call(hangs, behind)])
     assert list(rig.told) == []
     rig.outbox.stop(LIMIT_S)
+
+
+def test_one_whose_start_was_broken_off_is_stopped_once_it_has_begun() -> None:
+    """An interrupt may come between the start of the thread and that of its loop."""
+    stopping = threading.Event()
+
+    class Slow(Outbox):
+        async def _serve(self) -> None:
+            await anyio.to_thread.run_sync(stopping.wait)
+            await super()._serve()
+
+    class BrokenOff(threading.Event):
+        def wait(self, timeout: float | None = None) -> bool:
+            if timeout is None:
+                raise KeyboardInterrupt
+            stopping.set()
+            return super().wait(timeout)
+
+    outbox = Slow(Host(), lambda _: None)
+    outbox._ready = BrokenOff()
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            outbox.start()
+        outbox.stop(LIMIT_S)
+        assert not outbox.thread.is_alive()
+    finally:
+        stopping.set()
 
 
 def test_idle_is_told_at_once_or_when_it_comes() -> None:
