@@ -13,7 +13,7 @@ import attrs
 from harness.local.errors import GitError, LocalHostError, RepositoryError, SupersededError
 from harness.local.folder import SessionFolder
 from harness.local.git import Git
-from harness.local.merge import Conflict, Merged, advance, combine, merge
+from harness.local.merge import CheckoutInTheWayError, Conflict, Merged, advance, check_room, combine, merge
 from harness.local.outcome import MERGED, NO_CHANGE, Ending, checkpoint_of, closed, failed
 from harness.local.process import Child, ProcessMark
 from harness.local.record import Record
@@ -44,8 +44,9 @@ class Step(enum.Enum):
 class Attempt:
     """An attempt under way. `on_main`: it began with nothing but main; else `resumed` is the ref it began with.
 
-    `verified` is the merge that the verify command passed, `pending` the one it runs on. `merged` is how it ended, once
-    main has all of its work: nothing that goes wrong later can undo that.
+    `verified` is the merge that the verify command passed, `pending` the one it runs on, `tried` the one that the
+    user's checkout was last asked to take. `merged` is how it ended, once main has all of its work: nothing that goes
+    wrong later can undo that.
     """
 
     site: Site
@@ -57,6 +58,7 @@ class Attempt:
     resumed: str = ""
     pending: Merged | None = None
     verified: Merged | None = None
+    tried: Merged | None = None
     rounds: int = 0
     merged: Ending | None = None
 
@@ -152,7 +154,10 @@ class Attempt:
         self._note(attrs.evolve(self.record, work=work))
 
     def merge_step(self) -> Step | Ending:
-        """As much of the merge as can be done without running the verify command."""
+        """As much of the merge as can be done without running the verify command.
+
+        Raises `CheckoutInTheWayError`, before any verify: that can be tried again once `hindrance` says so.
+        """
         while self.rounds < MERGE_ROUNDS:
             self.rounds += 1
             with self.site.repository.writing() as git:
@@ -163,7 +168,8 @@ class Attempt:
                     outcome = merge(git, main, self.record.work, self.message)
                     if isinstance(outcome, Conflict):
                         return closed(outcome.words)
-                    self.pending = outcome
+                    self.pending = self.tried = outcome
+                    check_room(self.site.repository, outcome)
                     if not self.assignment.recipe.verify:
                         self.verify_passed()
                 if self.verified is not None and self.verified.main == main:
@@ -173,6 +179,22 @@ class Attempt:
                     continue
             return self._show_pending()
         return closed(f"main moved {MERGE_ROUNDS} times while it was being merged", resume=True)
+
+    def hindrance(self) -> CheckoutInTheWayError | None:
+        """What in the user's checkout is still in the way of the merge that was refused; None if it may be tried again.
+
+        If main has moved, a new merge is to be tried, which may be another story.
+        """
+        repository = self.site.repository
+        self.rounds = 0
+        with repository.writing():
+            if self.tried is None or repository.tip(repository.main_ref) != self.tried.main:
+                return None
+            try:
+                check_room(repository, self.tried)
+            except CheckoutInTheWayError as error:
+                return error
+        return None
 
     def verify_passed(self) -> None:
         """The merge that is checked out may become main."""

@@ -14,10 +14,11 @@ import pykka
 from harness.local.binding import Bindings, bound_elsewhere
 from harness.local.errors import HostClosedError, NoSessionError
 from harness.local.merge import recover
+from harness.local.message import Message, Open, Session, Stage, Stop, Sweep
 from harness.local.process import ProcessWatcher
 from harness.local.record import Records
 from harness.local.repository import Repository
-from harness.local.session import Message, Open, Session, SessionActor, Stage, Stop, Sweep
+from harness.local.session import SessionActor
 from harness.local.site import MergeQueue, Site, check, check_name
 from harness.local.worktree import Pool
 from harness.session import Assignment, SessionPhase, SessionState
@@ -279,13 +280,15 @@ def slice_of(session: Session) -> tuple[str, str]:
 
 def shown(session: Session) -> RunningSession:
     running, assignment = session.running, session.assignment
-    stopping = session.stopping and session.stage is not Stage.IDLE
+    stage, waits = session.stage, session.waits  # read once: another thread writes them
+    words = waits if waits and stage is Stage.WAITING else stage.value
+    stopping = session.stopping and stage is not Stage.IDLE
     return RunningSession(
         assignment.assignment_id,
         assignment.slice_id,
         assignment.title or assignment.slice_id,
         session.branch,
-        "stopping" if stopping else session.stage.value,
+        "stopping" if stopping else words,
         session.inbox.turns,
         session.started_at,
         running.last_line if running is not None else "",

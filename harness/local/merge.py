@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
+import shutil
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
@@ -19,10 +21,25 @@ from harness.local.errors import GitError, RepositoryError
 from harness.local.git import LOCKED, Git
 from harness.local.record import write_durably
 from harness.local.repository import Checkout, Repository, listing
+from harness.text import sanitize
+
+PATH_LIMIT = 100
+
+
+# What `git read-tree` says of the first file that it would have to overwrite.
+CHANGED = re.compile(r"Entry '(.+)' (?:not uptodate|would be overwritten by merge)\. Cannot merge\.")
+UNTRACKED = re.compile(r"Untracked working tree file '(.+)' would be \w+ by merge\.")
 
 
 class CheckoutInTheWayError(RepositoryError):
-    """The user's checkout of main has changes that the merge would overwrite. Nothing was merged, nothing touched."""
+    """The user's checkout of main has changes that the merge would overwrite. Nothing was merged, nothing touched.
+
+    `.words` is what is in the way, without the way out.
+    """
+
+    def __init__(self, message: str, words: str = "") -> None:
+        super().__init__(message)
+        self.words = words or message
 
 
 @attrs.frozen
@@ -123,29 +140,62 @@ def update_main(repository: Repository, git: Git, merged: Merged, then: str) -> 
     return None
 
 
+def check_room(repository: Repository, merged: Merged) -> None:
+    """Raises `CheckoutInTheWayError` if the user's checkouts of main could not take the merge now.
+
+    Called while `writing`. It looks through a copy of the index, so that a git command of the user's is never kept from
+    locking the true one.
+    """
+    copy = repository.root / "probe.index"
+    for checkout in repository.checkouts(repository.main_ref):
+        git = checkout.git(repository)
+        git = attrs.evolve(git, extra={**git.extra, "GIT_INDEX_FILE": str(copy)})
+        try:
+            with contextlib.suppress(FileNotFoundError):  # git takes a missing index for an empty one
+                shutil.copy2(checkout.git_dir / "index", copy)
+            read_tree(repository, checkout, git, "-n", "-m", "-u", merged.main, merged.commit)
+        finally:
+            copy.unlink(missing_ok=True)
+
+
 def move_files(repository: Repository, checkout: Checkout, old: str, new: str) -> None:
     """Takes the checkout's files and index from one commit to another, as a fast-forward would.
 
     Changes of the user's own stay, in files that are the same in both. Raises `CheckoutInTheWayError`, with nothing
     touched, if a file differs that would have to change.
     """
-    git = checkout.git(repository).holding(repository.lock.descriptor)
+    read_tree(repository, checkout, checkout.git(repository), "-m", "-u", old, new)
+
+
+def read_tree(repository: Repository, checkout: Checkout, git: Git, *words: str) -> None:
+    """`git read-tree`, which moves all the files it is told to, or none: then `CheckoutInTheWayError` is raised."""
+    git = git.holding(repository.lock.descriptor)
     try:
         try:
-            git("read-tree", "-m", "-u", old, new)
+            git("read-tree", *words)
         except GitError as error:
             if LOCKED.search(error.said):
                 raise
             # a file may only look changed: written anew with the same contents
             git("update-index", "-q", "--refresh", ok=(0, 1))
-            git("read-tree", "-m", "-u", old, new)
+            git("read-tree", *words)
     except GitError as error:
         if LOCKED.search(error.said):
             raise
         raise CheckoutInTheWayError(
             f"the checkout of {repository.main} in {checkout.folder} can't take the merge: {error};"
-            " commit, stash or remove what is in the way there"
+            " commit, stash or remove what is in the way there",
+            in_the_way(error.said),
         ) from error
+
+
+def in_the_way(said: str) -> str:
+    """What git refused to overwrite in the user's checkout, in words; empty if it said something else."""
+    if found := CHANGED.search(said):
+        return f"{sanitize(found[1], PATH_LIMIT)} in your checkout has uncommitted changes"
+    if found := UNTRACKED.search(said):
+        return f"{sanitize(found[1], PATH_LIMIT)} is in your checkout, not committed, and the merge brings one"
+    return ""
 
 
 def index_stamp(checkout: Checkout) -> tuple[int, int]:

@@ -109,6 +109,14 @@ class ProcessWatcher:
             raise RuntimeError("the process watcher was stopped while a child was being started")
         return running
 
+    def later(self, delay_s: float, call: Callable[[], None]) -> None:
+        """Calls it from the watcher's thread after so many seconds, or never, if the thread has ended by then."""
+
+        def begin() -> None:
+            asyncio.get_running_loop().call_later(delay_s, call, context=contextvars.Context())
+
+        self._post(begin)
+
     def _run(self) -> None:
         try:
             anyio.run(self._serve)

@@ -5,15 +5,14 @@ session that has ended meanwhile, or one that its stage has no line for, changes
 thread; agents are watched elsewhere, and their exits come back as messages.
 
     IDLE -Open-> READY -Start-> RUNNING -Exited-> QUEUED -Turn-> VERIFYING -Exited-> ... IDLE
+                                                  QUEUED -Turn-> WAITING -LookAgain-> QUEUED ...
 """
 
 from __future__ import annotations
 
-import enum
 import logging
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import TypeAlias
 
 import attrs
@@ -21,8 +20,8 @@ import pykka
 
 from harness.local.attempt import IN_THE_WAY, AlreadyMergedError, Attempt, opening_ending
 from harness.local.errors import GitError, LocalHostError, StrayedError, SupersededError
-from harness.local.folder import Inbox
 from harness.local.merge import CheckoutInTheWayError
+from harness.local.message import Exited, LookAgain, Message, Open, Session, Stage, Start, Stop, Sweep, Turn
 from harness.local.outcome import (
     MERGED,
     STOPPED,
@@ -34,92 +33,15 @@ from harness.local.outcome import (
     spawn_ending,
     verify_ending,
 )
-from harness.local.process import Exit, OrphanError, Running
+from harness.local.process import Exit, OrphanError
 from harness.local.record import Record
 from harness.local.settle import sweep
 from harness.local.site import Site
-from harness.session import Assignment, SessionState
+from harness.session import SessionPhase, SessionState
 
 logger = logging.getLogger(__name__)
 
-
-class Stage(enum.Enum):
-    """Where a session stands; the value is what people are told."""
-
-    IDLE = "ended"
-    READY = "preparing"
-    RUNNING = "running"
-    QUEUED = "waiting to merge"
-    VERIFYING = "verifying"
-
-
-@attrs.define(eq=False)
-class Session:
-    """One session, as the host sees it. The actor alone writes to it; any thread may read.
-
-    `silent`: its end is not to be reported, because the host is being closed.
-    """
-
-    assignment: Assignment
-    log: Path
-    inbox: Inbox
-    started_at: float
-    stage: Stage = Stage.READY
-    branch: str = ""
-    running: Running | None = None
-    stopping: bool = False
-    silent: bool = False
-
-    @classmethod
-    def of(cls, assignment: Assignment, log: Path) -> Session:
-        return cls(assignment, log, Inbox(assignment.assignment_id), time.time(), branch=assignment.branch)
-
-
-@attrs.frozen
-class Open:
-    """Make the session ready."""
-
-    session: Session
-
-
-@attrs.frozen
-class Start:
-    """It is ready: start the agent, unless it was asked to stop meanwhile."""
-
-    session: Session
-
-
-@attrs.frozen
-class Stop:
-    """Stop at the next safepoint. `grace_s` replaces the recipe's if it is given."""
-
-    session: Session
-    grace_s: float | None = None
-
-
-@attrs.frozen
-class Exited:
-    """The agent, or the verify command, has ended, and nothing of it runs any more."""
-
-    session: Session
-    exit: Exit
-
-
-@attrs.frozen
-class Turn:
-    """It is its turn to merge."""
-
-    session: Session
-
-
-@attrs.frozen
-class Sweep:
-    """Settle what a killed process left of these attempts. Sent to actors that have no session."""
-
-    records: tuple[Record, ...]
-
-
-Message: TypeAlias = Open | Start | Stop | Exited | Turn | Sweep
+LOOK_AGAIN_S = 1.0  #: the user's files tell nobody that they have changed
 
 
 class SessionActor(pykka.ThreadingActor):
@@ -134,6 +56,7 @@ class SessionActor(pykka.ThreadingActor):
         self._attempt: Attempt | None = None
         self._turn: Callable[[], None] | None = None
         self._failure: Ending | None = None
+        self._waits_since: float | None = None
 
     def on_receive(self, message: Message) -> None:
         """The door: an error ends the session, never the actor."""
@@ -147,7 +70,7 @@ class SessionActor(pykka.ThreadingActor):
             if handler is not None:
                 self._do(message, handler)
 
-    def _do(self, message: Open | Start | Stop | Exited | Turn, handler: Handler) -> None:
+    def _do(self, message: Open | Start | Stop | Exited | Turn | LookAgain, handler: Handler) -> None:
         try:
             handler(self, message.session, message)
         except Exception as error:  # noqa: BLE001 - the actor's door
@@ -224,9 +147,17 @@ class SessionActor(pykka.ThreadingActor):
         if ending is not None:
             self._end(session, ending)
             return
+        self._queue(session)
+
+    def _queue(self, session: Session) -> None:
         session.stage = Stage.QUEUED
         self._turn = lambda: self._tell(Turn(session))
         self._site.merges.join(self._turn)
+
+    def _give_turn_up(self) -> None:
+        if self._turn is not None:
+            self._site.merges.leave(self._turn)
+            self._turn = None
 
     def _mind_survivors(self, exit_: Exit) -> None:
         """A worktree in which something still runs is not used again."""
@@ -235,13 +166,58 @@ class SessionActor(pykka.ThreadingActor):
 
     def _merge(self, session: Session, message: Message) -> None:
         assert self._attempt is not None
-        outcome = self._attempt.merge_step()
+        try:
+            outcome = self._attempt.merge_step()
+        except CheckoutInTheWayError as error:
+            self._wait_for_checkout(session, error)
+            return
+        session.waits, self._waits_since = "", None
         if isinstance(outcome, Ending):
             self._end(session, outcome)
             return
         verify = session.assignment.recipe.verify
         self._attempt.log_line(f"verify: {' '.join(verify)}")
         self._spawn(session, verify, Stage.VERIFYING, "verify command")
+
+    def _wait_for_checkout(self, session: Session, error: CheckoutInTheWayError) -> None:
+        """Lets others merge first, and looks again. Nobody but the user can end this, for as long as a quiet agent may
+        take; an attempt that was given up would meet the same in the next one, its agent's work done twice."""
+        self._give_turn_up()
+        now = time.monotonic()
+        if self._waits_since is None:
+            self._waits_since = now
+        limit_s = session.assignment.recipe.quiet_limit_s
+        left_s = self._waits_since + limit_s - now if limit_s else LOOK_AGAIN_S
+        if session.stopping or left_s <= 0:
+            self._end(session, STOPPED if session.stopping else closed(str(error), resume=True))
+            return
+        session.stage = Stage.WAITING
+        self._tell_what_it_waits_for(session, f"waits: {error.words}")
+        self._site.watcher.later(min(LOOK_AGAIN_S, left_s), lambda: self._tell(LookAgain(session)))
+
+    def _tell_what_it_waits_for(self, session: Session, words: str) -> None:
+        if session.waits == words:
+            return
+        assert self._attempt is not None
+        session.waits = words
+        self._attempt.log_line(words)
+        self._report(
+            SessionState(
+                session.assignment.assignment_id,
+                SessionPhase.RUNNING,
+                session.inbox.turns,
+                session.branch,
+                detail=words,
+            )
+        )
+
+    def _look_again(self, session: Session, message: Message) -> None:
+        assert self._attempt is not None
+        error = self._attempt.hindrance()
+        if error is None:
+            self._queue(session)
+        else:
+            self._wait_for_checkout(session, error)
 
     def _verify_ended(self, session: Session, message: Message) -> None:
         assert isinstance(message, Exited)
@@ -299,14 +275,15 @@ class SessionActor(pykka.ThreadingActor):
         self._leave(session, state)
 
     def _leave(self, session: Session, state: SessionState) -> None:
-        if self._turn is not None:
-            self._site.merges.leave(self._turn)
+        self._give_turn_up()
         session.inbox.close()
         session.stage = Stage.IDLE
-        self._session = self._attempt = self._turn = self._failure = None
+        self._session = self._attempt = self._failure = self._waits_since = None
         self._done(self, session)
-        if session.silent:
-            return
+        if not session.silent:
+            self._report(state)
+
+    def _report(self, state: SessionState) -> None:
         try:
             self._site.report(state)
         except Exception as error:  # noqa: BLE001 - whose scheduler has ended, its sessions are being ended too
@@ -322,6 +299,8 @@ HANDLERS: dict[tuple[Stage, type], Handler] = {
     (Stage.RUNNING, Exited): SessionActor._agent_ended,
     (Stage.QUEUED, Stop): SessionActor._stopped,
     (Stage.QUEUED, Turn): SessionActor._merge,
+    (Stage.WAITING, Stop): SessionActor._stopped,
+    (Stage.WAITING, LookAgain): SessionActor._look_again,
     (Stage.VERIFYING, Stop): SessionActor._ask_to_stop,
     (Stage.VERIFYING, Exited): SessionActor._verify_ended,
 }

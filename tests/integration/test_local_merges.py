@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from harness.local import git as git_module
+from harness.local import session as session_module
 from harness.session import Assignment, SessionPhase, SessionState
 from tests.integration.workshop import Repo, Workshop, assignment, install_hook, make_repo, until, workshop
 
@@ -66,7 +67,7 @@ def test_no_merge_is_lost_among_a_persons_commits_in_their_checkout(shop: Worksh
     assert sorted(shop.repo.merges()) == sorted(merged)
     assert set(shop.repo.files()) >= set(made)
     for state in ended:
-        assert state.phase is MERGED or "index.lock" in state.detail or "in the way there" in state.detail
+        assert state.phase is MERGED or "index.lock" in state.detail
     shop.repo.git("fsck", "--strict", "--no-dangling")
 
 
@@ -139,29 +140,127 @@ def test_a_persons_changes_elsewhere_stay_in_their_files(shop: Workshop) -> None
     assert shop.repo.git("status", "--porcelain") == " M a.txt\n?? notes.txt"
 
 
-@pytest.mark.parametrize(
-    ("script", "name"), [("echo theirs > a.txt", "a.txt"), ("rm a.txt", "a.txt"), ("echo hi > notes.txt", "notes.txt")]
-)
-def test_a_persons_changes_in_the_way_keep_the_merge_from_main(shop: Workshop, script: str, name: str) -> None:
+IN_THE_WAY = {
+    "changed": ("echo theirs > a.txt", "a.txt", "a.txt in your checkout has uncommitted changes"),
+    "removed by the merge": ("rm a.txt", "a.txt", "a.txt in your checkout has uncommitted changes"),
+    "not tracked": (
+        "echo hi > notes.txt",
+        "notes.txt",
+        "notes.txt is in your checkout, not committed, and the merge brings one",
+    ),
+}
+
+
+def waiting(shop: Workshop, assignment_id: str) -> SessionState:
+    """Its report that something in the user's checkout is in the way."""
+    return shop.reports.wait(lambda state: state.assignment_id == assignment_id and state.detail.startswith("waits: "))
+
+
+@pytest.fixture
+def looks_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(session_module, "LOOK_AGAIN_S", 0.05)
+
+
+@pytest.mark.usefixtures("looks_often")
+@pytest.mark.parametrize("verify", [(), ("sh", "-c", "echo verified")], ids=["plain", "verified"])
+@pytest.mark.parametrize(("script", "name", "words"), IN_THE_WAY.values(), ids=IN_THE_WAY)
+def test_a_merge_waits_for_a_persons_changes_to_get_out_of_its_way(
+    shop: Workshop, script: str, name: str, words: str, verify: tuple[str, ...]
+) -> None:
+    """Nothing is touched meanwhile, the agent is not asked again, and nothing is verified that could not be merged."""
     before = shop.repo.git("rev-parse", "main")
     shop.repo.write("other.txt", "staged\n")
     shop.repo.git("add", "other.txt")
     shop.repo.write(name, "being edited\n")
     status = shop.repo.git("status", "--porcelain")
-    state = run(shop, script)
-    assert state.phase is CLOSED
-    assert "commit, stash or remove what is in the way there" in state.detail
-    assert name in state.detail
+    shop.submit(assignment("s1", f"echo agent; {script}", verify=verify))
+    state = waiting(shop, "s1@1")
+    assert (state.phase, state.turns, state.detail) == (SessionPhase.RUNNING, 1, f"waits: {words}")
+    until(lambda: [view.stage for view in shop.host.running()] == [f"waits: {words}"])
     assert shop.repo.git("rev-parse", "main") == before
     assert (shop.repo.path / name).read_text() == "being edited\n"
     assert shop.repo.git("status", "--porcelain") == status
     shop.repo.git("checkout", "-q", "-f", "main")
     (shop.repo.path / "notes.txt").unlink(missing_ok=True)
     shop.repo.git("reset", "-q", "--hard")
-    [again] = shop.run(assignment("s1", "true", attempt=2))
-    assert again.phase is MERGED
+    assert shop.reports.end("s1@1").phase is MERGED
+    assert len(shop.reports.all) == 2
+    lines = [line for line in shop.log("s1").splitlines() if line in ("agent", "verified")]
+    assert lines == ["agent", "verified"][: 1 + bool(verify)]
+    assert f"[dispatch] waits: {words}\n" in shop.log("s1")
     assert shop.repo.merges() == ["s1"]
+    assert not (shop.repo.root / "probe.index").exists()
     shop.repo.check_sound()
+
+
+@pytest.mark.usefixtures("looks_often")
+def test_others_merge_while_one_waits_for_a_checkout(shop: Workshop) -> None:
+    shop.repo.write("a.txt", "being edited\n")
+    shop.submit(assignment("s1", "echo theirs > a.txt", verify=("test", "-e", "2.txt")))
+    waiting(shop, "s1@1")
+    assert shop.run(assignment("s2", "echo 2 > 2.txt"))[0].phase is MERGED
+    shop.repo.git("checkout", "-q", "a.txt")
+    assert shop.reports.end("s1@1").phase is MERGED
+    assert shop.repo.merges() == ["s2", "s1"]
+
+
+@pytest.mark.usefixtures("looks_often")
+def test_what_gets_in_the_way_during_verify_is_waited_for_too(shop: Workshop, tmp_path: Path) -> None:
+    check = f"echo verified; touch {tmp_path}/here; until [ -e {tmp_path}/go ]; do sleep 0.01; done"
+    shop.submit(assignment("s1", "echo theirs > a.txt", verify=("sh", "-c", check)))
+    until((tmp_path / "here").exists)
+    shop.repo.write("a.txt", "being edited\n")
+    (tmp_path / "go").touch()
+    waiting(shop, "s1@1")
+    shop.repo.git("checkout", "-q", "a.txt")
+    assert shop.reports.end("s1@1").phase is MERGED
+    assert shop.log("s1").count("verified\n") == 1
+    shop.repo.check_sound()
+
+
+@pytest.mark.usefixtures("looks_often")
+def test_a_change_that_a_person_commits_makes_the_merge_anew(shop: Workshop) -> None:
+    shop.repo.write("a.txt", "being edited\n")
+    shop.submit(assignment("s1", "echo theirs > a.txt"))
+    waiting(shop, "s1@1")
+    shop.repo.git("commit", "-q", "-a", "-m", "mine")
+    state = shop.reports.end("s1@1")
+    assert (state.phase, state.detail) == (CLOSED, "merge conflict in a.txt")
+    assert shop.repo.show("main", "a.txt") == "being edited"
+
+
+def test_a_wait_for_a_checkout_that_takes_too_long_closes_and_keeps_the_work(shop: Workshop) -> None:
+    shop.repo.write("a.txt", "being edited\n")
+    state = run(shop, "echo theirs > a.txt", quiet_limit_s=0.5)
+    assert state.phase is CLOSED
+    assert waiting(shop, "s1@1").detail == "waits: a.txt in your checkout has uncommitted changes"
+    assert state.detail.startswith("the checkout of main in ")
+    assert state.detail.endswith("commit, stash or remove what is in the way there")
+    assert shop.repo.show("refs/dispatch/keep/s1/1", "a.txt") == "theirs"
+    shop.repo.git("checkout", "-q", "a.txt")
+    [again] = shop.run(assignment("s1", "cat a.txt", attempt=2))
+    assert (again.phase, shop.log("s1", 2)) == (MERGED, "theirs\n")
+    shop.repo.check_sound()
+
+
+def test_a_session_that_waits_for_a_checkout_heeds_a_cancel(shop: Workshop) -> None:
+    shop.repo.write("a.txt", "being edited\n")
+    shop.submit(assignment("s1", "echo theirs > a.txt"))
+    waiting(shop, "s1@1")
+    shop.cancel("s1@1")
+    assert shop.reports.end("s1@1", 5.0).phase is SessionPhase.CANCELED
+    assert shop.repo.show("refs/dispatch/keep/s1/1", "a.txt") == "theirs"
+    assert shop.run(assignment("s2", "echo 2 > 2.txt"))[0].phase is MERGED
+
+
+def test_a_session_that_waits_for_a_checkout_keeps_no_host_from_closing(repo: Repo) -> None:
+    shop = Workshop(repo)
+    repo.write("a.txt", "being edited\n")
+    shop.submit(assignment("s1", "echo theirs > a.txt", quiet_limit_s=0.0))
+    waiting(shop, "s1@1")
+    assert shop.host.close(5.0)
+    assert [state.phase for state in shop.reports.all] == [SessionPhase.RUNNING]
+    assert repo.show("refs/dispatch/keep/s1/1", "a.txt") == "theirs"
 
 
 def test_a_file_that_only_looks_changed_is_no_hindrance(shop: Workshop) -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from harness.local.errors import GitError, StrayedError, SupersededError
 from harness.local.merge import CheckoutInTheWayError
+from harness.local.message import Exited, LookAgain, Open, Stage, Start, Stop, Sweep, Turn
 from harness.local.outcome import (
     LINE_LIMIT,
     STOPPED,
@@ -22,7 +23,7 @@ from harness.local.outcome import (
     verify_ending,
 )
 from harness.local.process import Exit
-from harness.local.session import HANDLERS, Exited, Open, Stage, Start, Stop, Sweep, Turn, ending_of
+from harness.local.session import HANDLERS, ending_of
 from harness.session import Recipe, SessionPhase
 
 MERGED, CLOSED, FAILED, CANCELED = (
@@ -100,7 +101,7 @@ def test_a_command_that_cannot_be_started(error: OSError, phase: SessionPhase, w
 @pytest.mark.parametrize(
     ("error", "opened", "phase", "resume"),
     [
-        (SupersededError("x"), True, CLOSED, False),
+        (SupersededError("x"), True, CLOSED, True),
         (StrayedError("x"), True, CLOSED, False),
         (CheckoutInTheWayError("x"), True, CLOSED, True),
         (GitError("commit", 1, "no"), True, CLOSED, True),
@@ -173,5 +174,5 @@ def test_every_stage_heeds_what_can_happen_in_it() -> None:
     living = set(Stage) - {Stage.IDLE}
     assert {stage for stage, message in HANDLERS if message is Stop} == living
     assert {stage for stage, message in HANDLERS if message is Exited} == {Stage.RUNNING, Stage.VERIFYING}
-    assert {message for _, message in HANDLERS} == {Start, Stop, Exited, Turn}
+    assert {message for _, message in HANDLERS} == {Start, Stop, Exited, Turn, LookAgain}
     assert not {Open, Sweep} & {message for _, message in HANDLERS}
