@@ -81,8 +81,10 @@ class Record:
 
     @classmethod
     def from_json(cls, text: str) -> Record:
-        fields = json.loads(text)
-        mark, phase = fields["mark"], fields["phase"]
+        """Another release may have written it: what is missing has its default, and what is unknown is left out."""
+        known = {field.name for field in attrs.fields(cls)}
+        fields = {name: value for name, value in json.loads(text).items() if name in known}
+        mark, phase = fields.get("mark"), fields.get("phase")
         fields["mark"] = None if mark is None else ProcessMark(**mark)
         fields["phase"] = None if phase is None else SessionPhase(phase)
         return cls(**fields)

@@ -584,7 +584,7 @@ GRAPHS = iter(range(10**9))
 
 @pytest.mark.parametrize("adapter", [name for name, make in ADAPTERS.items() if make is not memory])
 @given(batches=st.lists(ANY_BATCH | GOOD_BATCH, min_size=1, max_size=4))
-@settings(max_examples=examples(500), deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(200), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_every_adapter_accepts_and_refuses_the_same(
     openers: dict[str, Opener], adapter: str, batches: list[Changes]
 ) -> None:
@@ -602,7 +602,7 @@ def test_every_adapter_accepts_and_refuses_the_same(
 
 @pytest.mark.parametrize("adapter", ADAPTERS)
 @given(changes=GOOD_BATCH)
-@settings(max_examples=examples(300), deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(150), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_whatever_can_be_kept_comes_back_as_it_was(openers: dict[str, Opener], adapter: str, changes: Changes) -> None:
     ids = {row.slice.id for row in changes.slices}
     kept = attrs.evolve(
