@@ -25,15 +25,16 @@ from dispatch.commands import (
     Remeasure,
     Resume,
     Retry,
+    Revise,
     Route,
 )
 from dispatch.errors import DispatchError
 from dispatch.intent import Intent, Urgency
 from dispatch.machine import CUT_OFF
-from dispatch.slice import OCCUPYING, Slice, SliceState
+from dispatch.slice import OCCUPYING, Slice, SliceState, TouchSet
 from dispatch.store import MemoryStore, SliceRow
 from dispatch.weights import LearnedWeights
-from harness import SessionPhase, SessionState
+from harness import Recipe, SessionPhase, SessionState
 from tests.effort import examples
 from tests.unit.machine_rig import URL, Rig, work
 
@@ -87,6 +88,13 @@ class History:
         )
         return Enqueue((slice_,))
 
+    def revise(self) -> Command:
+        known = self.rig.machine.graph.nodes.get(self.one())
+        if known is None:
+            return Remeasure()
+        touch = TouchSet(self.draw(st.sampled_from([(), ("src/*",), ("src/a",)])), ())
+        return Revise(attrs.evolve(known.slice, recipe=Recipe(kind=self.draw(st.sampled_from(KINDS))), touch=touch))
+
     def report(self) -> Command:
         running = list(self.rig.machine.graph.sessions) or ["absent@1"]
         session = self.draw(st.sampled_from(running))
@@ -120,6 +128,7 @@ STEPS: list[Callable[[History], Command]] = [
     *[History.report] * 4,
     *[History.declare] * 2,
     History.route,
+    History.revise,
     History.measure,
     lambda history: MarkMerged(history.one()),
     lambda history: Cancel(history.one()),
@@ -165,15 +174,14 @@ def rows(rig: Rig) -> dict[str, SliceRow]:
     return {name: node.row() for name, node in rig.machine.graph.nodes.items()}
 
 
-def cut_off(row: SliceRow, now: float) -> SliceRow:
-    """What becomes of a slice whose session was lost at a restart."""
+def cut_off(row: SliceRow) -> SliceRow:
+    """What becomes of a slice whose session was lost at a restart. When that ended nobody knows."""
     if row.state not in OCCUPYING:
         return row
     return attrs.evolve(
         row,
         state=SliceState.CANCELED if row.canceling else SliceState.QUEUED,
         checkpoint=row.checkpoint or CUT_OFF,
-        ended_at=now,
         canceling=False,
         stopping=False,
     )
@@ -197,7 +205,7 @@ def test_a_restart_equals_never_having_stopped(data: st.DataObject) -> None:
             assert again.do(Remeasure()) == [], "the pass before the restart had left nothing to do"
 
         again, effects = history.restored(alive=())
-        assert rows(again) == {name: cut_off(row, again.now) for name, row in rows(rig).items()}
+        assert rows(again) == {name: cut_off(row) for name, row in rows(rig).items()}
         assert effects == []
         assert not again.machine.graph.sessions
         told, expected = derived(again), derived(rig)

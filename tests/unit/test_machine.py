@@ -379,6 +379,38 @@ def test_merging_tells_what_it_released_in_enqueue_order() -> None:
     ]
 
 
+def test_what_is_marked_merged_has_no_error_any_more() -> None:
+    rig = Rig(work("x"))
+    rig.report("x", SessionPhase.FAILED, error="broke")
+    rig.do(MarkMerged("x"))
+    assert rig.machine.graph.node("x").error == ""
+
+
+def test_every_change_is_written_once_the_one_before_was() -> None:
+    """Whatever is done to a slice or an intent that is stored already."""
+    steps: list[tuple[Command, str]] = [
+        (Hold("x", "wait"), "x"),
+        (Release("x"), "x"),
+        (Cancel("x"), "x"),
+        (Observe(SessionState("x@1", SessionPhase.RUNNING, 1)), "x"),
+        (RequestFailed("x@1", "no answer"), "x"),
+        (Observe(SessionState("x@1", SessionPhase.FAILED)), "x"),
+        (Retry("x"), "x"),
+        (MarkMerged("x"), "x"),
+    ]
+    rig = Rig(work("x"))
+    for command, name in steps:
+        rig.settle()
+        rig.do(command)
+        assert rig.machine.unwritten() == (name,), command
+        assert [row.slice.id for row in rig.machine.changes().slices] == [name]
+    rig.do(DeclareIntent(Intent("i", "s")))
+    rig.settle()
+    rig.do(DeclareIntent(Intent("j", "s", supersedes="i")))
+    changes = rig.machine.changes()
+    assert ([row.intent.id for row in changes.intents], changes.forgotten) == (["j"], ("i",))
+
+
 def test_hold_keeps_the_first_reason_and_has_one() -> None:
     rig = in_state(QUEUED)
     rig.do(Hold("x"))

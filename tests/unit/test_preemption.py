@@ -10,7 +10,19 @@ from collections.abc import Callable, Sequence
 import attrs
 import pytest
 
-from dispatch.commands import AskToStop, Cancel, DeclareIntent, Effect, Hold, Launch, MarkMerged, Pause, Release, Resume
+from dispatch.commands import (
+    AskToStop,
+    Cancel,
+    DeclareIntent,
+    Effect,
+    Hold,
+    Launch,
+    MarkMerged,
+    Pause,
+    Release,
+    Resume,
+    Revise,
+)
 from dispatch.intent import Intent, Urgency
 from dispatch.slice import Slice, SliceState
 from harness import SessionPhase
@@ -273,6 +285,16 @@ CASES = [
         "if another comes before it, it gives the place back",
         [*PREEMPT, new(work("b", required_by=("u",))), report("a")],
         *("qqr", ["a@1"], []),
+    ),
+    Case(
+        "revised meanwhile, it keeps its room if it needs it still",
+        [*PREEMPT, do(Revise(U)), report("a")],
+        *("qr", ["a@1"], []),
+    ),
+    Case(
+        "revised to touch what a slice in review does, it gives the place back",
+        [new(*touching("b")), report("b", url=URL), *PREEMPT, do(Revise(*touching("u"))), report("a")],
+        *("irq", ["a@1"], []),
     ),
     # Pauses.
     Case("paused, nobody is asked", [new(A, U), do(Pause()), urgent("u")], "rq"),

@@ -196,6 +196,20 @@ def test_what_never_ran_is_not_learned_from() -> None:
     assert rig.machine.graph.weights.base() == 60
 
 
+def test_after_a_restart_too_no_two_slices_merge_at_the_same_instant() -> None:
+    """Nor one before another that merged before it, if the clock was set back: a further restart would confuse them."""
+    rig = Rig(work("a"), work("b"), cap=2, weights=LearnedWeights())
+    rig.now += 60
+    rig.report("a", SessionPhase.MERGED)
+    changes = rig.machine.changes()
+    again = Rig(cap=2, weights=LearnedWeights())
+    again.machine.restore(Contents(changes.graph, changes.slices, changes.attempts), (), rig.now - 30)
+    again.now = rig.now - 30
+    again.open(2)
+    again.report("b", SessionPhase.MERGED)
+    assert again.machine.graph.node("b").ended_at > rig.now
+
+
 @given(
     taken=st.lists(st.tuples(st.sampled_from(KINDS), st.integers(1, 1000)), min_size=1, max_size=20),
     steps=st.lists(st.sampled_from([0.0, 0.0, 0.25, -3.0]), min_size=20, max_size=20),
