@@ -86,7 +86,7 @@ def _reasons(graph: SliceGraph, node: SliceNode, paused: str, store: StoreStatus
         yield Reason(ReasonCode.STATE, text + (", and is to be canceled" if node.canceling else ""))
         return
     if node.hold:
-        yield Reason(ReasonCode.HELD, f"held: {node.hold}")
+        yield Reason(ReasonCode.HELD, "held" if node.hold == "held" else f"held: {node.hold}")
     yield from map(_unmet, (n for n in node.depends_on if n.state is not SliceState.MERGED))
     if paused:
         yield Reason(ReasonCode.PAUSED, f"the graph is paused: {paused}")

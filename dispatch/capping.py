@@ -69,11 +69,12 @@ class CapGauge:
             cores, load = self._measures.cores, self._measures.load
             words = getattr(self._measures, "derivation", "") or _derive(cores, load)
             readings = [limit.cap(running) for limit in self._limits]
-            places = min([worker_cap(cores, load), *(reading.cap for reading in readings if reading.cap is not None)])
+            told = [(worker_cap(cores, load), words)]
+            told += [(reading.cap, reading.derivation) for reading in readings if reading.cap is not None]
         except Exception as error:  # noqa: BLE001 - as above
             return Cap(running, f"the host can't be measured: {error}")
-        told = [reading.derivation for reading in readings if reading.cap is not None]
-        return Cap(places, "; ".join([words, *told]))
+        places, decided_by = min(told, key=lambda part: part[0])
+        return Cap(places, "; ".join(words for _, words in told), decided_by)
 
 
 def _derive(cores: float, load: float) -> str:

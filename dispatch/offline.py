@@ -20,6 +20,7 @@ from dispatch.store.port import AttemptRow, Claim, Contents
 from dispatch.views import Cap, Explanation, SliceView, Snapshot, StoreStatus
 from dispatch.weights import LearnedWeights, Weights
 
+LOST = "lost"  #: the outcome of an attempt that ended with the process that ran it
 UNMEASURED = "the cap is measured by the process that runs the graph"
 
 
@@ -77,8 +78,9 @@ class StoredGraph:
         )
 
     def attempts(self, slice_id: str) -> list[AttemptRow]:
-        """Its attempts, the first one first."""
-        return [row for row in self.contents.attempts if row.slice_id == slice_id]
+        """Its attempts, the first one first. Without an owner none of them runs."""
+        rows = [row for row in self.contents.attempts if row.slice_id == slice_id]
+        return rows if self.owned else [attrs.evolve(row, outcome=row.outcome or LOST) for row in rows]
 
     def _cap(self) -> Cap:
         """What waits while an owner is at work waits for a place; while there is none, the cap keeps nobody."""

@@ -122,10 +122,15 @@ class Explanation:
 
 @attrs.frozen
 class Cap:
-    """How many sessions may run at once, and how that was arrived at, in words."""
+    """How many sessions may run at once, and how that was arrived at, in words; `short` has what decided alone."""
 
     places: int
     derivation: str
+    decided_by: str = ""
+
+    @property
+    def short(self) -> str:
+        return self.decided_by or self.derivation
 
 
 @attrs.frozen

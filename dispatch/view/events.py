@@ -17,6 +17,9 @@ _ENDS = {
 }
 
 
+UNSAID = "it ended without a merge"
+
+
 @attrs.frozen
 class Event:
     """One thing that happened. `at`: Unix seconds; `slice_id`: empty for the graph's own; `detail`: as it came."""
@@ -84,7 +87,7 @@ def _of_orders(old: SliceView | None, new: SliceView, now: float) -> Iterator[Ev
     """What an operator said about it."""
     held = old.hold if old else ""
     if new.hold != held:
-        yield Event(now, "held" if new.hold else "released", new.id, new.hold)
+        yield Event(now, "held" if new.hold else "released", new.id, "" if new.hold == "held" else new.hold)
     if new.canceling and new.state in OCCUPYING and not (old and old.canceling):
         yield Event(now, "canceling", new.id, "asked to stop; it is canceled when it has")
 
@@ -95,15 +98,14 @@ def _last_end(view: SliceView, now: float) -> float:
 
 
 def _reason(view: SliceView) -> str:
-    words = view.error or view.checkpoint or "it ended without a merge"
-    return f"{words} (close {view.closes} of {view.slice.recipe.max_attempts}; queued again)"
+    return f"{view.error or UNSAID} (close {view.closes} of {view.slice.recipe.max_attempts}; queued again)"
 
 
 def _stop_detail(before: SliceState, view: SliceView) -> str:
-    """Between two looks a slice may have been asked and have stopped: then its checkpoint says how."""
+    """Between two looks a slice may have been asked and have stopped: then it says how it ended."""
     if before is SliceState.PREEMPTED:
         return "it made room, and is queued again"
-    return f"{view.checkpoint or 'it ended without a merge'} (queued again)"
+    return f"{view.error or UNSAID} (queued again)"
 
 
 def _end_detail(view: SliceView) -> str:

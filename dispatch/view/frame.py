@@ -48,6 +48,7 @@ BAR_MARKS = {
     SliceState.QUEUED: "░",
 }
 BAR_CELLS = 40
+NARROWEST, LOWEST = 20, 5  #: the cells and lines of a terminal below which one line is shown
 _EVENT_WORD = 9  # the longest of them
 
 
@@ -67,7 +68,9 @@ class Scene:
 
 
 def frame(scene: Scene, width: int, height: int) -> Group:
-    """At most `height` lines of at most `width` cells."""
+    """At most `height` lines of at most `width` cells; a single one where there is no room for more to make sense."""
+    if width < NARROWEST or height < LOWEST:
+        return Group(line(*_merged(scene.counts), cells=width))
     top = list(_head(scene, width))[:height]
     left = height - len(top)
     sizes = (len(scene.sessions), len(scene.snapshot.frontier), len(scene.events))
@@ -105,7 +108,7 @@ def _head(scene: Scene, width: int) -> Iterator[Text]:
         (f"  by {snapshot.order}  {elapsed(scene.now - scene.began_at)}", "dim"),
         cells=width,
     )
-    yield line((clean(snapshot.cap.derivation), "dim"), cells=width)
+    yield line((clean(snapshot.cap.short), "dim"), cells=width)
     if not snapshot.store.reachable:
         since = elapsed(scene.now - snapshot.store.since)
         waiting = count(len(snapshot.store.unwritten), "change")
@@ -120,13 +123,15 @@ def _head(scene: Scene, width: int) -> Iterator[Text]:
 
 def progress(counts: Mapping[SliceState, int], width: int) -> Text:
     """A bar of all slices by state, and the counts in words."""
-    total = sum(counts.values())
-    merged = counts.get(SliceState.MERGED, 0)
-    parts: list[tuple[str, str] | str] = [*_bar(counts, min(BAR_CELLS, width // 3)), f" {merged:,}/{total:,} merged"]
+    parts: list[tuple[str, str] | str] = [*_bar(counts, min(BAR_CELLS, width // 3)), " ", *_merged(counts)]
     for state, number in counts.items():
         if number and state is not SliceState.MERGED:
             parts += ["  ", (f"{number:,} {state.value.replace('_', ' ')}", STATE_STYLES[state])]
     return line(*parts, cells=width)
+
+
+def _merged(counts: Mapping[SliceState, int]) -> Iterator[str]:
+    yield f"{counts.get(SliceState.MERGED, 0):,}/{sum(counts.values()):,} merged"
 
 
 def _bar(counts: Mapping[SliceState, int], cells: int) -> Iterator[tuple[str, str]]:

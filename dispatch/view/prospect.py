@@ -12,7 +12,7 @@ from dispatch.forecast import Exclusion, Forecast, Why
 from dispatch.intent import Urgency
 from dispatch.slice import Slice
 from dispatch.view.gantt import BLOCKS, Bar, Glyphs, gantt
-from dispatch.view.text import clean, count, fit, line, listed, prose
+from dispatch.view.text import clean, count, fit, hold_words, line, listed, prose
 from dispatch.views import Cap
 
 ROWS = 60  #: of each list; what is beyond it is counted
@@ -79,7 +79,7 @@ def _facts(prospect: Prospect, each: Slice, before: Sequence[str]) -> Iterator[s
     if each.id in prospect.urgency:
         yield f"urgency {prospect.urgency[each.id].name}"
     if each.hold:
-        yield f"held: {clean(each.hold)}"
+        yield clean(hold_words(each.hold))
 
 
 def _contention(on_paper: Forecast, width: int) -> Iterator[Text]:

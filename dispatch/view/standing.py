@@ -13,6 +13,7 @@ import attrs
 
 from dispatch.slice import OCCUPYING, Slice, SliceState
 from dispatch.touch import Pattern, PatternIndex
+from dispatch.view.text import hold_words
 from dispatch.views import SliceView, Snapshot
 
 HELD, STRANDED, EXCLUDED, PAUSED = "held", "stranded", "excluded", "paused"
@@ -98,7 +99,7 @@ def _own_block(view: SliceView, reviews: Reviews) -> Block | None:
     if view.state is not SliceState.QUEUED:
         return None
     if view.hold:
-        return Block(HELD, f"held: {view.hold}")
+        return Block(HELD, hold_words(view.hold))
     if not view.waits_for and (other := reviews.excluder(view.slice)):
         return Block(EXCLUDED, f"contends with {other}, which is in review", other)
     return None

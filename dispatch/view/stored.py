@@ -8,12 +8,12 @@ from typing import Any
 
 from rich.text import Text
 
-from dispatch.offline import UNMEASURED, StoredGraph, states
+from dispatch.offline import LOST, UNMEASURED, StoredGraph, states
 from dispatch.slice import SliceState
 from dispatch.store.port import AttemptRow
 from dispatch.view.frame import STATE_STYLES, progress
 from dispatch.view.standing import Standing, standing
-from dispatch.view.text import clean, elapsed, fit, line, moment
+from dispatch.view.text import clean, count, elapsed, fit, line, moment
 from dispatch.views import SliceView
 
 
@@ -129,29 +129,34 @@ def explanation_lines(graph: StoredGraph, slice_id: str, width: int) -> Iterator
     if view.state is SliceState.QUEUED and graph.claim is None:
         yield line("  no process runs the graph; start it with `run`", cells=width)
     if view.state is SliceState.QUEUED:
-        yield line((f"  {_rank(view)}", "dim"), cells=width)
-    if view.checkpoint:
+        yield line((f"  {_rank(view, measured=_measured(graph))}", "dim"), cells=width)
+    if view.checkpoint and view.state is SliceState.QUEUED:
         yield line(("  for the next attempt: ", "dim"), clean(view.checkpoint), cells=width)
     for row in graph.attempts(slice_id):
-        yield line(f"  attempt {row.attempt}: ", *_attempt(row, graph), cells=width)
+        yield line(f"  attempt {row.attempt}: ", *_attempt(row), cells=width)
 
 
-def _rank(view: SliceView) -> str:
+def _measured(graph: StoredGraph) -> bool:
+    """Whether weights are seconds, measured by slices that have merged; else every slice weighs 1."""
+    return any(node.state is SliceState.MERGED and node.ran_s for node in graph.machine.graph.nodes.values())
+
+
+def _rank(view: SliceView, *, measured: bool) -> str:
     priority = view.priority
     place = f"rank {priority.rank}" if priority.rank else "not in the frontier"
     urgency = priority.urgency.name if priority.urgency else "none"
-    return (
-        f"{place}: critical path {priority.critical_path:.3g}, urgency {urgency}, enqueued as {priority.declared_order}"
-    )
+    length = priority.critical_path
+    path = elapsed(length) if measured else count(round(length), "slice")
+    return f"{place}: critical path {path}, urgency {urgency}, enqueued as {priority.declared_order}"
 
 
-def _attempt(row: AttemptRow, graph: StoredGraph) -> Iterator[tuple[str, str] | str]:
-    if row.outcome:
+def _attempt(row: AttemptRow) -> Iterator[tuple[str, str] | str]:
+    if row.outcome and row.ended_at:
         yield f"{row.outcome} after {elapsed(row.ended_at - row.started_at)}"
     else:
-        yield "runs" if graph.owned else "was cut off"
+        yield row.outcome or "runs"
     yield (f"  {moment(row.started_at)}  ", "dim")
-    yield clean(row.detail)
+    yield "it ended with the process that ran it" if row.outcome == LOST else clean(row.detail)
 
 
 def explanation_document(graph: StoredGraph, slice_id: str) -> dict[str, Any]:

@@ -19,6 +19,11 @@ from dispatch.views import Cap, SliceView
 MERGED = "merged"
 ROWS = 60  #: slices that are told one by one; the rest is counted
 _ORDER = ("merged", "in review", "failed", "stranded", "held", "excluded", "paused", "canceled", "stopped", "queued")
+_NEXT = {  # what can be done for a slice, and the options that a command needs to mean its graph
+    "failed": "see `log {0}{1}`; `retry {0}{1}` queues it again, and `run` goes on",
+    "in review": "once main has its branch, `run` goes on (`run --wait` waits for it); `merged {0}{1}` says so by hand",
+    "held": "`release {0}{1}` lets it start, and `run` goes on",
+}
 _STYLES = {
     "merged": STATE_STYLES[SliceState.MERGED],
     "failed": STATE_STYLES[SliceState.FAILED],
@@ -59,7 +64,11 @@ class Prediction:
 
 @attrs.frozen
 class Summary:
-    """One run. `others` counts the slices of the graph that the plan doesn't name; `interrupted` the signal's name."""
+    """One run. `others` counts the slices of the graph that the plan doesn't name; `interrupted` the signal's name.
+
+    `reach` are the options, with a blank before them, that other commands need to mean this graph; None if they can't.
+    `repeatable`: the same `run` can be given again.
+    """
 
     graph: str
     store: str
@@ -73,6 +82,8 @@ class Summary:
     began_at: float
     interrupted: str
     prediction: Prediction | None
+    reach: str | None = ""
+    repeatable: bool = True
 
     @property
     def complete(self) -> bool:
@@ -83,11 +94,14 @@ class Summary:
 def ending_of(
     view: SliceView, attempts: Iterable[AttemptRow], standing: Standing, began_at: float, ended_at: float, log: str
 ) -> Ending:
-    """What became of a slice, from its last view, its attempts, and where the graph stands."""
+    """What became of a slice, from its last view, its attempts, and where the graph stands.
+
+    An attempt that is lost has no end that anybody knows, and none is made up for it.
+    """
     ran: list[Interval] = []
     lost: list[Interval] = []
     for row in attempts:
-        if row.started_at >= began_at:
+        if row.started_at >= began_at and (row.ended_at or not row.outcome):
             interval = (row.started_at - began_at, (row.ended_at or ended_at) - began_at)
             (ran if row.outcome == MERGED else lost).append(interval)
     outcome, reason = _outcome(view, standing)
@@ -107,7 +121,7 @@ def ending_of(
 
 def _outcome(view: SliceView, standing: Standing) -> tuple[str, str]:
     if view.state in OCCUPYING:
-        return "stopped", "its work is kept; the next run goes on from it"
+        return "stopped", "the next run starts it again, from the work that it left, if any"
     if view.state is not SliceState.QUEUED:
         reason = {SliceState.FAILED: view.error, SliceState.IN_REVIEW: view.pull_request_url}.get(view.state, "")
         return view.state.value.replace("_", " "), reason
@@ -122,7 +136,8 @@ def peak_of(attempts: Iterable[AttemptRow], began_at: float, ended_at: float) ->
     for row in attempts:
         if row.started_at >= began_at:
             sessions += 1
-            moments += ((row.started_at, 1), (row.ended_at or ended_at, -1))
+            if row.ended_at or not row.outcome:
+                moments += ((row.started_at, 1), (row.ended_at or ended_at, -1))
     for _, change in sorted(moments):  # at one instant, what ends ends first
         running += change
         most = max(most, running)
@@ -145,7 +160,6 @@ def summary_lines(summary: Summary, width: int, chart_width: int, glyphs: Glyphs
     yield line(
         (f"{merged:,} of {count(len(summary.endings), 'slice')} merged", style), f" {_figures(summary)}", cells=width
     )
-    yield from prose(clean(summary.cap.derivation), "dim", width)
     yield from _endings(summary.endings, width)
     if summary.others:
         yield line(
@@ -205,12 +219,20 @@ def _basis(prediction: Prediction) -> str:
 
 
 def _advice(summary: Summary, width: int) -> Iterator[Text]:
-    failed = next((ending.id for ending in summary.endings if ending.outcome == "failed"), "")
     if summary.interrupted:
-        yield from prose("stopped; the same `run` goes on from here", "", width)
-    elif failed:
-        words = f"see `log {clean(failed)}`; `retry {clean(failed)}` queues it again, and `run` goes on"
-        yield from prose(words, "", width)
+        if summary.repeatable:
+            yield from prose("stopped; the same `run` goes on from here", "", width)
+        return
+    for outcome, words in _NEXT.items():
+        first = next((ending.id for ending in summary.endings if ending.outcome == outcome), "")
+        if first and summary.reach is not None:
+            words = words.format(first, summary.reach)
+            yield from _with_commands(clean(words), summary.reach, width)
+
+
+def _with_commands(words: str, reach: str, width: int) -> Iterator[Text]:
+    """Advice to type something. With names and paths in it, it stays in one piece, so that it can be copied."""
+    return iter([line(words, cells=max(width, 2 * len(words)))]) if reach else prose(words, "", width)
 
 
 def summary_document(summary: Summary) -> dict[str, Any]:

@@ -52,6 +52,11 @@ def moment(unix_s: float) -> str:
     return f"{dt.datetime.fromtimestamp(unix_s, dt.UTC):%Y-%m-%dT%H:%M:%SZ}" if unix_s else ""
 
 
+def hold_words(hold: str) -> str:
+    """That a slice is held, and why if that was said: the graph puts `held` for a reason that is not there."""
+    return "held" if hold == "held" else f"held: {hold}"
+
+
 def count(number: int, one: str, many: str = "") -> str:
     """`1 slice`, `12 slices`."""
     return f"{number:,} {one}" if number == 1 else f"{number:,} {many or one + 's'}"

@@ -62,21 +62,24 @@ def test_the_cap_is_the_cores_less_the_load_rounded_down_and_at_least_one(
 
 
 def test_the_derivation_says_it_in_words() -> None:
-    assert CapGauge(Told(4, 0.5)).reading(0) == Cap(3, "cap 3 = max(1, floor(4 cores - 0.5 load))")
+    words = "cap 3 = max(1, floor(4 cores - 0.5 load))"
+    assert CapGauge(Told(4, 0.5)).reading(0) == Cap(3, words, decided_by=words)
     assert CapGauge(Told(math.nan, 0)).reading(0).derivation == "cap 1 = max(1, floor(nan cores - 0 load))"
 
 
 def test_measures_that_derive_say_so_themselves() -> None:
     gauge = CapGauge(FixedCap(7))
     assert gauge.places(3) == 7
-    assert gauge.reading(3) == Cap(7, "cap 7, set by hand")
+    assert gauge.reading(3) == Cap(7, "cap 7, set by hand", "cap 7, set by hand")
 
 
 def test_the_least_limit_counts_and_all_that_have_an_opinion_are_told() -> None:
     limits = [Saying("memory", lambda n: n + 2), Saying("disk", lambda n: None), Saying("quota", lambda n: 9)]
     gauge = CapGauge(FixedCap(5), limits)
     assert [gauge.places(n) for n in (0, 1, 3, 7)] == [2, 3, 5, 5]
-    assert gauge.reading(1) == Cap(3, "cap 5, set by hand; memory allows 3; quota allows 9")
+    assert gauge.reading(1) == Cap(
+        3, "cap 5, set by hand; memory allows 3; quota allows 9", decided_by="memory allows 3"
+    )
 
 
 def test_a_limit_may_allow_none() -> None:

@@ -65,7 +65,7 @@ def test_without_an_owner_nothing_runs_and_no_cap_keeps_anything(service: Dispat
     assert codes(graph, "a") == []
     assert codes(graph, "held") == [ReasonCode.HELD]
     (attempt,) = graph.attempts("b")
-    assert attempt.outcome == ""
+    assert (attempt.outcome, attempt.ended_at) == ("lost", 0)
 
 
 def test_attempts_are_told_by_slice(service: DispatchService, store: MemoryStore) -> None:

@@ -53,6 +53,16 @@ def test_a_close_says_why_and_how_many_there_were() -> None:
     assert happened(graph, lambda: graph.report("a", CLOSED, detail="exit 1")) == [("failed", "a", "exit 1")]
 
 
+def test_a_close_tells_the_reason_and_not_what_the_next_attempt_is_told() -> None:
+    graph = Graph(Slice("a"), cap=1)
+    told = {"detail": "exit 1", "checkpoint": "The previous attempt ended: exit 1"}
+    assert happened(graph, lambda: graph.report("a", CLOSED, **told))[0] == (
+        "closed",
+        "a",
+        "exit 1 (close 1 of 3; queued again)",
+    )
+
+
 def test_an_attempt_that_ended_unseen_is_told_by_its_close() -> None:
     graph = Graph(Slice("a"), cap=1)
     assert happened(graph, lambda: graph.report("a", CLOSED, detail="exit 1")) == [
@@ -96,6 +106,7 @@ def test_a_preemption_is_told_when_it_is_asked_for_and_when_it_has_come_true() -
 def test_the_operators_commands_are_told() -> None:
     graph = Graph(Slice("a"), Slice("b"), Slice("c"), cap=1)
     assert happened(graph, Hold("b", "not now")) == [("held", "b", "not now")]
+    assert happened(graph, Hold("c", "")) == [("held", "c", "")]
     assert happened(graph, Release("b")) == [("released", "b", "")]
     assert happened(graph, Cancel("c")) == [("canceled", "c", "")]
     assert happened(graph, Cancel("a")) == [("canceling", "a", "asked to stop; it is canceled when it has")]

@@ -12,7 +12,7 @@ from dispatch.offline import states
 from dispatch.slice import Slice, SliceState
 from dispatch.view.events import Event
 from dispatch.view.frame import Scene, frame, progress, share
-from dispatch.views import StoreStatus
+from dispatch.views import Cap, StoreStatus
 from harness import SessionPhase
 from harness.local import RunningSession
 from tests.unit.graph_rig import BEGAN_AT, Graph, printed
@@ -155,3 +155,18 @@ def test_fifty_thousand_slices_make_a_frame_like_any_other() -> None:
     assert len(lines) == 30
     assert "frontier 50,000" in lines
     assert lines[2].endswith(" 0/50,000 merged  50,000 queued")
+
+
+@pytest.mark.parametrize(("width", "height"), [(12, 30), (12, 3), (80, 4), (1, 1), (19, 5)])
+def test_a_tiny_terminal_gets_one_line(width: int, height: int) -> None:
+    graph = Graph(*(Slice(f"slice-{n}") for n in range(300)))
+    (line,) = printed(frame(scene(graph), width, height), width)
+    assert "0/300 merged".startswith(line.rstrip("…"))
+    assert cell_len(line) <= width
+
+
+def test_the_frame_names_what_decides_the_cap_alone() -> None:
+    shown = scene(Graph(Slice("a")))
+    cap = Cap(3, "cap 5, set by hand; memory allows 3; disk allows 9", "memory allows 3")
+    shown = attrs.evolve(shown, snapshot=attrs.evolve(shown.snapshot, cap=cap))
+    assert printed(frame(shown, 80, 24), 80)[1] == "memory allows 3"

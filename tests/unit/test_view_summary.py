@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 
+import attrs
 import pytest
 
 from dispatch.slice import Slice, SliceState
@@ -110,7 +111,6 @@ def test_a_complete_run_reads_as_such() -> None:
     assert told.complete
     assert lines(told) == [
         "2 of 2 slices merged in 12s: 3 sessions, at most 2 at once",
-        "cap 2",
         "  merged    a    2.0s",
         "  merged    bb   4.0s",
         "",
@@ -132,7 +132,6 @@ def test_what_did_not_merge_comes_first_with_its_reason_and_its_log() -> None:
     assert not told.complete
     assert lines(told) == [
         "1 of 3 slices merged in 12s: 3 sessions, at most 2 at once",
-        "cap 2",
         "  failed    bad    2.0s            exit 1: [b]no[/b]",
         "            log: /x/bad/1.log",
         "  held      held                   held: later",
@@ -146,12 +145,35 @@ def test_what_did_not_merge_comes_first_with_its_reason_and_its_log() -> None:
         "predicted 3.0s: simulated at the start for cap 2, scaled to what merged slices",
         "took on the average",
         "see `log bad`; `retry bad` queues it again, and `run` goes on",
+        "`release held` lets it start, and `run` goes on",
     ]
 
 
 def test_an_interrupted_run_says_how_to_go_on() -> None:
     told = summary(ending("a", "stopped", intervals=(), lost=((0, 2),)), interrupted="SIGINT")
     assert lines(told)[-1] == "stopped; the same `run` goes on from here"
+    assert lines(attrs.evolve(told, repeatable=False)) == lines(told)[:-1]
+
+
+def test_a_review_is_told_with_what_ends_it() -> None:
+    told = summary(ending("first", "in review", reason="https://x/1", intervals=(), lost=((0, 2),)))
+    assert " ".join(lines(told)[-2:]) == (
+        "once main has its branch, `run` goes on (`run --wait` waits for it); `merged first` says so by hand"
+    )
+
+
+def test_for_an_attempt_that_was_lost_no_end_is_made_up() -> None:
+    graph = Graph(Slice("a"))
+    rows = [attempt("a", 1, 1, 0, "lost"), attempt("a", 2, 4, 6, "merged")]
+    assert rows[0].ended_at == 0
+    told = ending_of(graph.snapshot().slices[0], rows, standing(graph.snapshot()), BEGAN_AT, BEGAN_AT + 9, "")
+    assert (told.lost, told.intervals, told.ran_s) == ((), ((4.0, 6.0),), 2.0)
+    assert peak_of(rows, BEGAN_AT, BEGAN_AT + 9) == (2, 1)
+
+
+def test_a_stopped_slice_promises_no_more_than_there_is() -> None:
+    graph = Graph(Slice("a"))
+    assert outcome_of(graph, "a") == ("stopped", "the next run starts it again, from the work that it left, if any")
 
 
 @pytest.mark.parametrize("width", [40, 60, 100, 200])
@@ -209,6 +231,18 @@ def test_every_state_has_a_place_in_the_order() -> None:
     for state in SliceState:
         if state not in (SliceState.RUNNING, SliceState.PREEMPTED):
             assert lines(summary(ending("a", state.value.replace("_", " "))))
+
+
+def test_advised_commands_reach_the_graph_and_stay_in_one_piece_however_narrow_the_terminal() -> None:
+    told = attrs.evolve(summary(ending("bad", "failed")), reach=" --graph 'a b'")
+    assert lines(told, 30)[-1] == (
+        "see `log bad --graph 'a b'`; `retry bad --graph 'a b'` queues it again, and `run` goes on"
+    )
+
+
+def test_a_graph_that_no_command_reaches_gets_no_advice() -> None:
+    told = lines(attrs.evolve(summary(ending("bad", "failed")), reach=None))
+    assert not any("retry" in text for text in told)
 
 
 def test_max_attempts_are_told_by_the_reason() -> None:

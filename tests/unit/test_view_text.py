@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 from rich.cells import cell_len
 
-from dispatch.view.text import clean, count, cut, elapsed, fit, line, listed, moment
+from dispatch.view.text import clean, count, cut, elapsed, fit, hold_words, line, listed, moment
 
 
 @pytest.mark.parametrize(
@@ -76,3 +76,7 @@ def test_counts_and_lists() -> None:
 
 def test_moments_are_utc_and_none_is_empty() -> None:
     assert (moment(0.0), moment(1_000_000.0)) == ("", "1970-01-12T13:46:40Z")
+
+
+def test_a_hold_without_a_reason_is_said_once() -> None:
+    assert [hold_words(reason) for reason in ("held", "not now")] == ["held", "held: not now"]
