@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import datetime as dt
+import errno
 import os
 import shlex
 import sys
@@ -21,6 +22,7 @@ DONE, INCOMPLETE, REFUSED, DEFECT = 0, 1, 2, 70
 SIGNALED = 128
 PROBLEMS = 20  #: of a plan file that are told, one a line
 INTERRUPTED, PIPE_BROKEN = SIGNALED + 2, SIGNALED + 13
+FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 # What a misused command line raises. Typer shows one of its leaves, but neither it nor where it lives.
 UsageError: type[Exception] = typer.BadParameter.__bases__[0]
@@ -42,22 +44,29 @@ def ended(command: Callable[[], int | None]) -> int:
     """Run a command and tell its exit status; whatever it raises has become a line on stderr."""
     try:
         status = command() or DONE
-        return status if flushed() else PIPE_BROKEN
+        sys.stdout.flush()
     except Interrupted as interrupted:
         return SIGNALED + interrupted.signal_number
     except (KeyboardInterrupt, typer.Abort):
         return INTERRUPTED
-    except BrokenPipeError:
-        flushed()
-        return PIPE_BROKEN
     except SystemExit as left:  # what typer makes of a broken pipe
         if not isinstance(left.__context__, BrokenPipeError):
             raise
         return PIPE_BROKEN
     except Exception as error:  # noqa: BLE001 - the program's outermost door
-        status, lines = _meaning(error)
-        for line in lines:
-            complain(line)
+        return _failed(error)
+    return status
+
+
+def _failed(error: Exception) -> int:
+    """The exit status for an error, told on stderr unless it is that nobody reads stdout any more."""
+    reached = flushed()
+    gone = isinstance(error, OSError) and error.errno == errno.EIO  # a terminal's, unless stdout can be written to
+    if isinstance(error, BrokenPipeError) or (gone and not reached):
+        return PIPE_BROKEN
+    status, lines = _meaning(error)
+    for line in lines:
+        complain(line)
     return status
 
 
@@ -83,6 +92,8 @@ def _meaning(error: Exception) -> tuple[int, tuple[str, ...]]:
         return REFUSED, (*error.problems[:PROBLEMS], *([f"{error.path}: and {more} more"] if more > 0 else ()))
     if isinstance(error, DispatchError | LocalHostError | RefusedError):
         return REFUSED, (str(error),)
+    if isinstance(error, OSError) and error.errno in FULL:
+        return REFUSED, (f"{error.filename or 'the output'} can't be written: {error.strerror}; make room there",)
     return DEFECT, (f"{type(error).__name__}: {error}; {_kept(error)}",)
 
 

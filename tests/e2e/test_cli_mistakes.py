@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.desk import Desk
+from tests.e2e.desk import Desk, end
 
 GOOD = '[slices.lexer]\ncommand = ["true"]\nhold = "x"\n'
 
@@ -175,21 +175,6 @@ def test_a_slice_or_graph_that_is_not_known(desk: Desk) -> None:
     assert "cannot retry 'lexer': it is queued" in refusal(desk, "retry", "lexer")
 
 
-def test_of_several_graphs_one_must_be_named(desk: Desk) -> None:
-    plan = desk.plan(GOOD)
-    for name in ("one", "two"):
-        assert desk.ask("run", plan, "--graph", name).returncode == 1
-    assert refusal(desk, "list") == "name one of these graphs with --graph: one, two"
-    assert desk.document("list", "--graph", "two")["graph"] == "two"
-
-
-def test_a_log_is_looked_for_in_the_repository_that_is_named(desk: Desk) -> None:
-    assert desk.run("run", desk.plan('[slices.a]\ncommand = ["true"]\n')).returncode == 0
-    home, desk.repo = desk.repo, desk.folder
-    assert "is not in a git repository" in refusal(desk, "log", "a")
-    assert desk.ask("log", "a", "--repo", home).returncode == 0
-
-
 def test_a_defect_is_one_line_and_its_traceback_is_kept(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(path: Path) -> None:
         raise ZeroDivisionError("a \x1b[31mdefect")
@@ -202,3 +187,16 @@ def test_a_defect_is_one_line_and_its_traceback_is_kept(desk: Desk, monkeypatch:
     kept = Path(done.stderr.rstrip().rpartition(" ")[2])
     assert desk.state in kept.parents
     assert "ZeroDivisionError" in kept.read_text()
+
+
+@pytest.mark.parametrize("words", [("run", "--plain"), ("run", "--json"), ("plan",), ("plan", "--json")])
+def test_an_output_that_is_full_is_one_line(desk: Desk, words: tuple[str, ...]) -> None:
+    command, *options = words
+    plan = desk.plan('[slices.a]\ncommand = ["true"]\n')
+    with Path("/dev/full").open("w") as full:
+        process = desk.start(command, plan, *options, stdout=full)
+        code, _, err = end(process)
+    line = "error: the output can't be written: No space left on device; make room there\n"
+    assert (code, err.endswith(line)) == (2, True), err
+    assert "json" in words[-1] or err == line
+    desk.check_clean()
