@@ -16,6 +16,7 @@ import typer
 from dispatch.cli.bench import bench
 from dispatch.cli.demo import demo
 from dispatch.cli.ending import ended
+from dispatch.cli.graphs import graphs
 from dispatch.cli.operate import cancel, hold, release, retry
 from dispatch.cli.plan import plan, schema
 from dispatch.cli.read import explain, list_slices, log
@@ -60,6 +61,7 @@ def no_command(
 
 app.command()(run)
 app.command()(plan)
+app.command()(graphs)
 app.command("list")(list_slices)
 app.command()(explain)
 app.command()(log)

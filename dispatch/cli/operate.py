@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dispatch.cli.options import GraphName, Reason, SliceId, StoreUrl
+from dispatch.cli.options import GraphName, GraphRepository, Reason, SliceId, StoreUrl
 
 if TYPE_CHECKING:
     from dispatch.service import DispatchService
@@ -26,51 +27,56 @@ class NoSessions:
         """There is none."""
 
 
-def cancel(slice_id: SliceId, store: StoreUrl = "", graph: GraphName = "") -> None:
+def cancel(slice_id: SliceId, repo: GraphRepository = None, store: StoreUrl = "", graph: GraphName = "") -> None:
     """Cancel a slice for good; what depends on it will not start."""
-    with _owned(slice_id, store, graph) as service:
+    with _owned(slice_id, repo, store, graph) as service:
         service.cancel(slice_id)
 
 
-def retry(slice_id: SliceId, store: StoreUrl = "", graph: GraphName = "") -> None:
+def retry(slice_id: SliceId, repo: GraphRepository = None, store: StoreUrl = "", graph: GraphName = "") -> None:
     """Queue a slice again that has failed or is in review; `run` then starts it."""
-    with _owned(slice_id, store, graph) as service:
+    with _owned(slice_id, repo, store, graph) as service:
         service.retry(slice_id)
 
 
-def hold(slice_id: SliceId, reason: Reason = "", store: StoreUrl = "", graph: GraphName = "") -> None:
+def hold(
+    slice_id: SliceId, reason: Reason = "", repo: GraphRepository = None, store: StoreUrl = "", graph: GraphName = ""
+) -> None:
     """Keep a slice from starting until it is released."""
-    with _owned(slice_id, store, graph) as service:
+    with _owned(slice_id, repo, store, graph) as service:
         service.hold(slice_id, reason)
 
 
-def release(slice_id: SliceId, reason: Reason = "", store: StoreUrl = "", graph: GraphName = "") -> None:
+def release(
+    slice_id: SliceId, reason: Reason = "", repo: GraphRepository = None, store: StoreUrl = "", graph: GraphName = ""
+) -> None:
     """Hold a slice no more."""
-    with _owned(slice_id, store, graph) as service:
+    with _owned(slice_id, repo, store, graph) as service:
         service.release(slice_id, reason)
 
 
 @contextlib.contextmanager
-def _owned(slice_id: str, url: str, name: str) -> Iterator[DispatchService]:
+def _owned(slice_id: str, repository: Path | None, url: str, name: str) -> Iterator[DispatchService]:
     """A service for the graph that is meant, which starts nothing; afterwards the slice's state is said."""
     import sys
 
     from dispatch.capping import FixedCap
+    from dispatch.cli.choice import Choice
     from dispatch.cli.ending import RefusedError
     from dispatch.cli.interrupts import Gate
-    from dispatch.cli.places import existing_store, known_slice, only_graph
+    from dispatch.cli.places import known_slice
     from dispatch.errors import OwnedElsewhereError
-    from dispatch.offline import StoredGraph
     from dispatch.service import DispatchService
 
-    store = existing_store(url)
-    graph = name or only_graph(store)
-    known_slice(StoredGraph.read(store, graph), slice_id)
+    choice = Choice.at(url, repository)
+    found = choice.graph(name, changing=True)
+    known_slice(found, slice_id)
     try:
-        service = DispatchService(NoSessions(), store, graph, measures=FixedCap(1), limits=[Gate()]).start()
+        service = DispatchService(NoSessions(), choice.store, found.name, measures=FixedCap(1), limits=[Gate()]).start()
     except OwnedElsewhereError as owned:
         raise RefusedError(
-            f"graph {graph!r} is run by {owned.owner} since {owned.since}; stop it there with ctrl-C, then try again"
+            f"graph {found.name!r} is run by {owned.owner} since {owned.since};"
+            " stop it there with ctrl-C, then try again"
         ) from owned
     with service:
         yield service

@@ -26,7 +26,16 @@ GraphName = Annotated[
     typer.Option(
         "--graph",
         metavar="NAME",
-        help="Which graph. By default the store's only one, or that of the repository you are in.",
+        help="Which graph; a plan's name will do. By default the only one of the repository you are in.",
+        show_default=False,
+    ),
+]
+GraphRepository = Annotated[
+    Path | None,
+    typer.Option(
+        "--repo",
+        metavar="DIR",
+        help="A folder in the repository that the graph belongs to. By default the one you are in.",
         show_default=False,
     ),
 ]

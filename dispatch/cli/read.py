@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dispatch.cli.options import GraphName, Json, Repository, SliceId, StoreUrl
+from dispatch.cli.options import GraphName, GraphRepository, Json, SliceId, StoreUrl
 
 if TYPE_CHECKING:
     from dispatch.offline import StoredGraph
     from dispatch.store import AttemptRow
 
 
-def list_slices(store: StoreUrl = "", graph: GraphName = "", json: Json = False) -> None:
+def list_slices(repo: GraphRepository = None, store: StoreUrl = "", graph: GraphName = "", json: Json = False) -> None:
     """List the slices of a stored graph, with the state of each."""
+    from dispatch.cli.choice import Choice
     from dispatch.cli.output import output, print_document
-    from dispatch.cli.places import stored_graph
     from dispatch.view.stored import graph_document, graph_lines
 
-    found = stored_graph(store, graph)
+    found = Choice.at(store, repo).graph(graph)
     if json:
         print_document(graph_document(found))
     else:
@@ -28,13 +27,16 @@ def list_slices(store: StoreUrl = "", graph: GraphName = "", json: Json = False)
         out.write(graph_lines(found, out.width))
 
 
-def explain(slice_id: SliceId, store: StoreUrl = "", graph: GraphName = "", json: Json = False) -> None:
+def explain(
+    slice_id: SliceId, repo: GraphRepository = None, store: StoreUrl = "", graph: GraphName = "", json: Json = False
+) -> None:
     """Say why a slice doesn't run now, and all that is known of it."""
+    from dispatch.cli.choice import Choice
     from dispatch.cli.output import output, print_document
-    from dispatch.cli.places import known_slice, stored_graph
+    from dispatch.cli.places import known_slice
     from dispatch.view.stored import explanation_document, explanation_lines
 
-    found = stored_graph(store, graph)
+    found = Choice.at(store, repo).graph(graph)
     known_slice(found, slice_id)
     if json:
         print_document(explanation_document(found, slice_id))
@@ -52,28 +54,30 @@ def log(
     follow: Annotated[
         bool, typer.Option("--follow", "-f", help="Go on printing what comes until the attempt ends.")
     ] = False,
-    repo: Repository = Path(),
+    repo: GraphRepository = None,
     store: StoreUrl = "",
     graph: GraphName = "",
     json: Json = False,
 ) -> None:
     """Print what an attempt at a slice has written. With --json: where that is, and how the attempt ended."""
+    from dispatch.cli.choice import Choice
     from dispatch.cli.ending import RefusedError
     from dispatch.cli.logs import EndOfAttempt, follow_log, print_log
     from dispatch.cli.output import print_document
-    from dispatch.cli.places import existing_store, known_slice, log_in, stored_graph
+    from dispatch.cli.places import known_slice
     from dispatch.view.stored import attempt_document
 
     if json and follow:
         raise RefusedError("--json describes a log and --follow prints one; ask for one of them")
-    found = stored_graph(store, graph)
+    choice = Choice.at(store, repo)
+    found = choice.graph(graph)
     known_slice(found, slice_id)
     row = _attempt(found, slice_id, attempt)
-    path = log_in(repo.resolve(), found, slice_id, row.attempt)
+    path = choice.log(found, slice_id, row.attempt)
     if json:
         print_document(attempt_document(row, path))
     elif follow:
-        follow_log(path, EndOfAttempt(existing_store(store), found.name, slice_id, row.attempt))
+        follow_log(path, EndOfAttempt(choice.store, found.name, slice_id, row.attempt))
     else:
         print_log(path)
 

@@ -113,6 +113,7 @@ def run_plan(request: Request) -> int:
 
 
 def _run(request: Request, plan: PlanFile, gate: Gate, interrupts: Interrupts) -> Summary:
+    from dispatch.cli.binding import bind, bind_if_stored
     from dispatch.cli.output import output
     from dispatch.cli.places import graph_of, store_at
     from dispatch.weights import LearnedWeights
@@ -124,11 +125,15 @@ def _run(request: Request, plan: PlanFile, gate: Gate, interrupts: Interrupts) -
     graph = request.graph or graph_of(plan.name, request.repository)
     weights = LearnedWeights()
     patience_s = CLOSING_S + max((slice_.recipe.grace_s for slice_ in plan.slices), default=0.0)
-    with _closed(host, gate, patience_s), _service(request, plan, host, store, graph, gate, weights) as service:
-        start = _begin(plan, service, gate, weights, progress)
-        outcome = _watch(request, service, host, progress, interrupts, start, patience_s)
-        host.close(patience_s)  # before the claim is given up: no session outlives it
-    return _summary(plan, store, host, start, outcome, interrupts.name)
+    with _closed(host, gate, patience_s):
+        graph_id = bind_if_stored(host, store, graph)
+        with _service(request, plan, host, store, graph, gate, weights) as service:
+            graph_id = graph_id or bind(host, store, graph)  # by now it is stored
+            target = f"merges into {host.main} in {request.repository}"
+            start = _begin(plan, service, gate, weights, progress, target)
+            outcome = _watch(request, service, host, progress, interrupts, start, patience_s)
+            host.close(patience_s)  # before the claim is given up: no session outlives it
+    return _summary(request, plan, store, host, start, outcome, interrupts.name)
 
 
 @contextlib.contextmanager
@@ -162,7 +167,9 @@ def _service(
     return service.start()
 
 
-def _begin(plan: PlanFile, service: DispatchService, gate: Gate, weights: Weights, progress: Output) -> Start:
+def _begin(
+    plan: PlanFile, service: DispatchService, gate: Gate, weights: Weights, progress: Output, target: str
+) -> Start:
     """Tell the service what of the plan is new; then let it start."""
     from dispatch.cli.admission import admit
 
@@ -178,15 +185,17 @@ def _begin(plan: PlanFile, service: DispatchService, gate: Gate, weights: Weight
     gate.open()
     service.remeasure()
     cap = service.snapshot().cap
-    _announce(plan, admission, before, cap, progress)
+    _announce(plan, admission, before, cap, progress, target)
     return Start(before, expected, cap, began_at)
 
 
-def _announce(plan: PlanFile, admission: Admission, before: Snapshot, cap: Cap, progress: Output) -> None:
+def _announce(
+    plan: PlanFile, admission: Admission, before: Snapshot, cap: Cap, progress: Output, target: str
+) -> None:
     from dispatch.view.text import clean, count, line, listed
 
     new = f"{count(len(plan.slices), 'slice')}, {len(admission.slices):,} new"
-    lines = [f"graph {before.graph} in {before.store.url}: {new}", cap.derivation]
+    lines = [f"graph {before.graph} in {before.store.url}: {new}", target, cap.derivation]
     if admission.kept:
         lines.append(f"finished already, and kept as they were stored: {listed(admission.kept, 5)}")
     progress.write(line(clean(words), cells=progress.width) for words in lines)
@@ -221,8 +230,15 @@ def _watch(
 
 
 def _summary(
-    plan: PlanFile, store: Store, host: LocalSessionHost, start: Start, outcome: Outcome, interrupted: str
+    request: Request,
+    plan: PlanFile,
+    store: Store,
+    host: LocalSessionHost,
+    start: Start,
+    outcome: Outcome,
+    interrupted: str,
 ) -> Summary:
+    from dispatch.cli.choice import reaching
     from dispatch.view.summary import Summary, ending_of, peak_of
 
     ended_at = outcome.snapshot.taken_at
@@ -257,6 +273,7 @@ def _summary(
         began_at=start.began_at,
         interrupted=interrupted,
         prediction=_prediction(start, endings),
+        reach=reaching(store, outcome.snapshot.graph, request.repository),
     )
 
 

@@ -57,6 +57,8 @@ def test_the_examples_have_the_keys_of_what_is_printed(desk: Desk) -> None:
     assert shape(desk.document("log", "search")) == shape(example("log"))
     # Nobody owns the graph, and so it has no owner to describe; and no attempt was made at the slice explained.
     assert shape(desk.document("list")) == shape(example("list")) - {".owner.since", ".owner.epoch"}
+    unowned = {".graphs[].owner.since", ".graphs[].owner.epoch"}
+    assert shape(desk.document("graphs")) == shape(example("graphs")) - unowned
     assert shape(desk.document("explain", "page")) == shape(example("explain"))
 
 
@@ -65,10 +67,10 @@ def test_every_command_and_option_is_documented_and_none_else(desk: Desk) -> Non
     assert set(re.findall(r"^\| (`[^|]+) \|", PAGE, re.MULTILINE)) >= {"`run PLAN`", "`plan PLAN`"}
     named = set(re.findall(r"`([a-z]+)[^`]*`", "".join(re.findall(r"^\| (`[a-z][^|]+) \|", PAGE, re.MULTILINE))))
     assert named == set(commands)
-    for command in ("run", "plan", "list", "explain", "log", "hold"):
+    for command in ("run", "plan", "graphs", "list", "explain", "log", "hold"):
         usage = "".join(re.findall(rf"slice-dispatch {command} .*", PAGE))
         options = set(re.findall(r"--[a-z-]+", desk.ask(command, "--help").stdout)) - {"--help"}
-        shared = {"--store", "--graph"} if command == "hold" else set()
+        shared = {"--store", "--graph", "--repo"} if command == "hold" else set()
         assert options - shared == set(re.findall(r"--[a-z-]+", usage)), command
 
 
