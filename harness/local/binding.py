@@ -11,7 +11,7 @@ from pathlib import Path
 
 from harness.local.errors import RepositoryError
 from harness.local.lock import FileLock
-from harness.local.record import write_durably
+from harness.local.record import UNFINISHED, drop_unfinished, write_durably
 
 
 class Bindings:
@@ -44,6 +44,10 @@ class Bindings:
             if bound is None:
                 write_durably(self._path(graph_id), json.dumps({"main": branch}) + "\n")
             return bound or branch
+
+    def drop_unfinished(self) -> None:
+        """Removes what a kill left of notes that were being written."""
+        drop_unfinished(self._folder, UNFINISHED, self._lock)
 
     def _path(self, graph_id: str) -> Path:
         return self._folder / f"{graph_id}.json"

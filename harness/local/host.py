@@ -19,6 +19,7 @@ from harness.local.process import ProcessWatcher
 from harness.local.record import Records
 from harness.local.repository import Repository
 from harness.local.session import SessionActor
+from harness.local.settle import drop_kept_on_main
 from harness.local.site import MergeQueue, Site, check, check_name
 from harness.local.worktree import Pool
 from harness.session import Assignment, SessionPhase, SessionState
@@ -82,6 +83,9 @@ class LocalSessionHost:
         self._actors = 0
         self._started = self._closed = False
         self._sweeps = 0
+        self._site.records.drop_unfinished()
+        self._site.bindings.drop_unfinished()
+        drop_kept_on_main(self._site)
         self._site.records.prune(time.time() - MERGED_RECORD_LIFE_S)
         self._left = self._site.records.unsettled()
 

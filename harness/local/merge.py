@@ -19,7 +19,7 @@ import attrs
 
 from harness.local.errors import GitError, RepositoryError
 from harness.local.git import LOCKED, Git
-from harness.local.record import write_durably
+from harness.local.record import UNFINISHED, drop_unfinished, write_durably
 from harness.local.repository import Checkout, Repository, listing
 from harness.text import sanitize
 
@@ -240,6 +240,7 @@ def recover(repository: Repository) -> None:
 
     Raises `CheckoutInTheWayError` if they can't.
     """
+    drop_unfinished(repository.root, UNFINISHED, repository.lock)
     if not journal_of(repository).exists():
         return
     with repository.writing():

@@ -20,6 +20,7 @@ from harness.session import Assignment, SessionPhase
 from harness.text import sanitize
 
 TITLE_LIMIT = 256
+UNFINISHED = ".*.new"  #: the files that `write_whole` has not finished
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,79}")
 
 
@@ -31,7 +32,8 @@ class Record:
     `branch`, the `wanted` one or that with a number, is noted once it is checked out, before its agent runs. `base` is
     the commit it began with, `work` the one it wants merged once it has ended well, `intended` the merge that is about
     to become main. `kept` is the ref that has its unmerged work, and `resume` whether the next attempt goes on from it.
-    `taken`: another process has taken the slice over and told this attempt's processes to stop.
+    `left_out` says what of its work no commit could hold, and where that is, in one line. `taken`: another process has
+    taken the slice over and told this attempt's processes to stop.
     """
 
     session: str
@@ -57,6 +59,7 @@ class Record:
     resume: bool = False
     turns: int = 0
     taken: bool = False
+    left_out: str = ""
 
     @classmethod
     def of(cls, assignment: Assignment, token: str) -> Record:
@@ -171,6 +174,15 @@ class Records:
         """
         return sum(self._drop_merged(path) for path in self._records.glob("*/*.json") if path.stat().st_mtime < before)
 
+    def resumable(self) -> set[str]:
+        """The refs that the next attempts at slices go on from."""
+        found = (self.read(path.parent.name, path.stem) for path in self._records.glob("*/*.json"))
+        return {record.kept for record in found if record and record.resume and record.phase is not SessionPhase.MERGED}
+
+    def drop_unfinished(self) -> None:
+        """Removes what a kill left of records that were being written."""
+        drop_unfinished(self._records, f"*/{UNFINISHED}", self._lock)
+
     def _drop_merged(self, path: Path) -> bool:
         with self._lock.held():  # under which it is read again: another attempt may have taken it over
             record = self.read(path.parent.name, path.stem)
@@ -207,3 +219,11 @@ def write_durably(path: Path, text: str) -> None:
         os.fsync(folder)
     finally:
         os.close(folder)
+
+
+def drop_unfinished(folder: Path, pattern: str, lock: FileLock) -> None:
+    """Removes the files that match and that nobody is writing: who writes there holds the lock."""
+    if any(folder.glob(pattern)):
+        with lock.held():
+            for path in folder.glob(pattern):
+                path.unlink()

@@ -130,6 +130,15 @@ class Repository:
                 return ref
         raise RepositoryError(f"{KEEP}/{name} has 10,000 successors; look through them with: git for-each-ref {KEEP}")
 
+    def has_ref_to(self, commit: str) -> bool:
+        """Whether the history of some ref, whichever, has the commit."""
+        return bool(self.git("for-each-ref", "--count=1", "--format=x", f"--contains={commit}").line)
+
+    def kept_on_main(self) -> list[tuple[str, str]]:
+        """The refs under `refs/dispatch/keep/`, with their commits, that main has by now."""
+        said = self.git("for-each-ref", f"--merged={self.main_ref}", "--format=%(refname) %(objectname)", KEEP).line
+        return [(ref, commit) for ref, _, commit in (line.partition(" ") for line in said.splitlines())]
+
     def checkouts(self, ref: str) -> Iterator[Checkout]:
         """The user's work trees that have the branch checked out now. Read from files: it may change at any time."""
         return (checkout for checkout in self.work_trees() if head_of(checkout.git_dir) == f"ref: {ref}")

@@ -64,6 +64,17 @@ def sweep(site: Site, record: Record) -> bool:
     return True
 
 
+def drop_kept_on_main(site: Site) -> None:
+    """Drops the refs whose work has come to main by another way, but for those that an attempt goes on from."""
+    repository = site.repository
+    if not repository.kept_on_main():
+        return
+    needed = site.records.resumable()
+    with repository.writing() as git:
+        lines = [f"delete {ref} {commit}\n" for ref, commit in repository.kept_on_main() if ref not in needed]
+        git("update-ref", "--stdin", given="".join(lines))
+
+
 def is_open(site: Site, record: Record) -> bool:
     """Whether the attempt has not been settled, as far as is known now."""
     latest = site.records.read(record.graph_id, record.slice_id)
@@ -84,7 +95,7 @@ def settle_in(site: Site, worktree: Worktree) -> None:
     record = site.records.read(graph_id, session.rpartition("@")[0]) if session else None
     if record is None or record.session != session:
         name = session.replace("@", "/") or f"worktree-{worktree.folder.name}"
-        keep_what_can_be(worktree, site.repository, "", "", name, "Left in a worktree")
+        keep_what_can_be(worktree, site.repository, "", "", name, "Left in a worktree", awaited=bool(session))
     else:
         settle(site, record, worktree)
     worktree.leftover = ""
@@ -105,7 +116,9 @@ def ended(site: Site, record: Record, worktree: Worktree | None) -> Record:
     """The record of an attempt that a kill ended: merged if its merge had become main, else its work is kept."""
     repository = site.repository
     if has_merged(repository, record):
-        return attrs.evolve(record, phase=SessionPhase.MERGED)  # its branch went at the same stroke
+        return attrs.evolve(
+            record, phase=SessionPhase.MERGED, detail=record.left_out
+        )  # its branch went at the same stroke
     if worktree is None:
         return attrs.evolve(record, phase=LOST.phase, detail=LOST.detail)
     name = f"{record.slice_id}/{record.attempt}"
@@ -128,14 +141,21 @@ def ended(site: Site, record: Record, worktree: Worktree | None) -> Record:
 
 
 def keep_what_can_be(
-    worktree: Worktree, repository: Repository, branch: str, base: str, name: str, message: str
+    worktree: Worktree,
+    repository: Repository,
+    branch: str,
+    base: str,
+    name: str,
+    message: str,
+    *,
+    awaited: bool = True,
 ) -> str:
     """As `keep_work`, tried for the second time: a worktree that git can't read is set aside as it is.
 
     Its branch then stays where it is, with what was committed.
     """
     try:
-        return keep_work(worktree, repository, branch, base, name, message)
+        return keep_work(worktree, repository, branch, base, name, message, awaited=awaited)
     except GitError as error:
         worktree.unsavable = str(error)
     tip = repository.tip(f"refs/heads/{branch}") or base

@@ -115,11 +115,21 @@ def reconciled(repository: Repository, status: Status, ref: str, base: str) -> s
     raise StrayedError(f"commits were made both on {ref.removeprefix('refs/heads/')} and on {where}")
 
 
-def keep_work(worktree: Worktree, repository: Repository, branch: str, base: str, name: str, message: str) -> str:
+def keep_work(
+    worktree: Worktree,
+    repository: Repository,
+    branch: str,
+    base: str,
+    name: str,
+    message: str,
+    *,
+    awaited: bool = True,
+) -> str:
     """Makes all that the attempt left safe; returns the ref that has it, empty if there is nothing but main's.
 
     Uncommitted changes become a commit that no hook sees. `base` is the commit the attempt began with, `name` what
-    follows `refs/dispatch/keep/`. The branch, if one is named, is removed unless the user has it checked out.
+    follows `refs/dispatch/keep/`; if nobody awaits the work by that name, what any ref has is safe. The branch, if one
+    is named, is removed unless the user has it checked out.
     """
     tip = repository.tip(f"refs/heads/{branch}") if branch else ""
     if worktree.readable():
@@ -130,7 +140,7 @@ def keep_work(worktree: Worktree, repository: Repository, branch: str, base: str
     kept = ""
     with repository.writing() as git:
         for commit in dict.fromkeys(filter(None, (base, tip, head))):
-            if not repository.contains(commit, main):
+            if not repository.contains(commit, main) and (awaited or not repository.has_ref_to(commit)):
                 kept = repository.keep(git, commit, name)
         if lines := farewell(worktree, repository, branch, head or base):
             git("update-ref", "--stdin", given=lines)

@@ -94,6 +94,51 @@ def test_no_change_counts_as_merged_and_makes_no_commit(shop: Workshop) -> None:
     assert shop.repo.git("rev-parse", "main") == before
 
 
+def test_a_worktree_used_by_the_next_host_brings_no_second_ref_to_kept_work(repo: Repo) -> None:
+    """Work that was closed is under its attempt's ref; work that waits for a review, on its branch too."""
+    review = "echo 1 > 1.txt; git add .; git commit -qm 1; echo https://example.org/1 > $DISPATCH_DIR/pull_request"
+    with workshop(repo) as shop:
+        shop.run(assignment("s1", review), assignment("s2", "echo 2 > 2.txt; exit 1"))
+    kept = ["refs/dispatch/keep/s1/1", "refs/dispatch/keep/s2/1", "refs/heads/dispatch/s1/1", "refs/heads/main"]
+    assert repo.refs() == kept
+    with workshop(repo) as shop:
+        shop.run(assignment("s3", "true"), assignment("s4", "true"))
+        assert repo.refs() == kept
+    repo.check_sound()
+
+
+def test_a_ref_goes_once_main_has_its_work_by_another_way(repo: Repo) -> None:
+    with workshop(repo) as shop:
+        shop.run(*(assignment(f"s{n}", f"echo {n} > {n}.txt; exit 1") for n in (1, 2)))
+        shop.run(assignment("s3", "echo 3 > 3.txt; exit 75"))
+    repo.git("update-ref", "refs/dispatch/keep/worktree-1", "refs/dispatch/keep/s1/1")
+    for name in ("s1", "s3"):
+        repo.git("merge", "-q", "-m", "by hand", f"refs/dispatch/keep/{name}/1")
+    with workshop(repo):
+        assert repo.refs("refs/dispatch") == [
+            "refs/dispatch/keep/s2/1",
+            "refs/dispatch/keep/s3/1",
+        ]  # s3 goes on from it
+    with workshop(repo) as shop:
+        assert shop.run(assignment("s3", "cat 3.txt", attempt=2))[0].phase is MERGED
+    LocalSessionHost(repo.path)
+    assert repo.refs("refs/dispatch") == ["refs/dispatch/keep/s2/1"]
+
+
+def test_what_a_kill_left_half_written_is_removed_at_the_start(repo: Repo) -> None:
+    with workshop(repo) as shop:
+        shop.host.bind(GRAPH)
+        shop.run(assignment("s1", "echo hi > b.txt"))
+    half = [
+        repo.root / name for name in (f"records/{GRAPH}/.k.json.7.new", "graphs/.g.json.7.new", ".moving.json.7.new")
+    ]
+    for path in half:
+        path.write_text("{")
+    host = LocalSessionHost(repo.path)
+    assert not any(path.exists() for path in half)
+    assert host.bound(GRAPH) == "main"
+
+
 def test_nothing_of_ours_is_left_beside_main_after_a_merge(shop: Workshop) -> None:
     shop.run(assignment("s1", "echo hi > b.txt"), assignment("s2", "true"))
     assert shop.repo.refs() == ["refs/heads/main"]
@@ -119,8 +164,14 @@ def test_an_exit_status_other_than_0_closes(shop: Workshop, script: str, phase: 
 @pytest.mark.parametrize(
     ("command", "words"),
     [
-        (("no-such-agent",), "command not found: 'no-such-agent'; install it"),
-        (("./a.txt",), "command can't be executed: './a.txt'; make it executable"),
+        (("no-such-agent",), "command not found: 'no-such-agent'; it is looked for on PATH: install it"),
+        (
+            ("./no-such-agent",),
+            "command not found: './no-such-agent'; it is looked for in the worktree, where only committed files are",
+        ),
+        (("~/bin/agent",), "command not found: '~/bin/agent'; ~ is not expanded"),
+        (("/no/such/agent",), "command not found: '/no/such/agent'; install it there"),
+        (("./a.txt",), "command can't be executed: './a.txt'; make it executable with: chmod +x, and commit that"),
         ((), "the recipe has no command"),
         (("sh", "\0"), "command can't be started: 'sh'"),
     ],

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import threading
 from pathlib import Path
 
 import attrs
 import pytest
 
+from harness.local.lock import FileLock
 from harness.local.orphans import ProcessMark
 from harness.local.record import Record, Records
 from harness.session import SessionPhase
@@ -62,3 +64,30 @@ def test_only_what_main_tells_too_is_pruned(
     assert records.read("g", "s") == (None if goes else record)
     assert (tmp_path / "records" / "g").exists() == (not goes)
     assert records.prune(100.0) == 0
+
+
+def test_what_was_being_written_when_a_kill_came_is_removed_and_nothing_else(tmp_path: Path) -> None:
+    records = Records(tmp_path)
+    records.replace(PLAIN)
+    folder = tmp_path / "records" / "g"
+    for name in (".k3.json.22618.new", ".s.json.1.new"):
+        (folder / name).write_text("{")
+    records.drop_unfinished()
+    assert [path.name for path in folder.iterdir()] == ["s.json"]
+    assert records.read("g", "s") == PLAIN
+
+
+def test_what_is_being_written_now_is_waited_for(tmp_path: Path) -> None:
+    """Another process holds the lock while it writes; its file is whole, and renamed, when the lock is free."""
+    records, other = Records(tmp_path), FileLock(tmp_path / "records.lock")
+    records.replace(PLAIN)
+    fresh = tmp_path / "records" / "g" / ".t.json.1.new"
+    fresh.write_text("whole")
+    with other.held():
+        cleaner = threading.Thread(target=records.drop_unfinished)
+        cleaner.start()
+        cleaner.join(0.2)
+        assert cleaner.is_alive()
+        fresh.rename(fresh.with_name("t.json"))
+    cleaner.join(10.0)
+    assert sorted(path.name for path in fresh.parent.iterdir()) == ["s.json", "t.json"]
