@@ -14,7 +14,16 @@ from harness.local.errors import GitError, LocalHostError, RepositoryError, Supe
 from harness.local.folder import SessionFolder
 from harness.local.git import Git
 from harness.local.merge import CheckoutInTheWayError, Conflict, Merged, advance, check_room, combine, merge
-from harness.local.outcome import MERGED, NO_CHANGE, Ending, checkpoint_of, closed, failed
+from harness.local.outcome import (
+    LINE_LIMIT,
+    MERGED,
+    NO_CHANGE,
+    Ending,
+    checkpoint_of,
+    closed,
+    failed,
+    with_left_out,
+)
 from harness.local.process import Child, ProcessMark
 from harness.local.record import Record
 from harness.local.settle import has_merged, only_commit, own_branch, previous_attempt, settle_in
@@ -22,6 +31,7 @@ from harness.local.site import Site
 from harness.local.work import farewell, finished_work, keep_commit, keep_work
 from harness.local.worktree import Worktree
 from harness.session import Assignment, SessionPhase, SessionState
+from harness.text import sanitize
 
 logger = logging.getLogger(__name__)
 
@@ -31,7 +41,7 @@ MERGE_ROUNDS = 20  #: how often main may move while an attempt is being merged, 
 
 
 class AlreadyMergedError(LocalHostError):
-    """An earlier attempt's merge is on main: there is nothing left to do."""
+    """An earlier attempt's merge is on main: there is nothing left to do. Its message is what that one left out."""
 
 
 class Step(enum.Enum):
@@ -72,7 +82,7 @@ class Attempt:
         check_bound(site, assignment.graph_id)
         before = previous_attempt(site, assignment)
         if before is not None and before.phase is SessionPhase.MERGED:
-            raise AlreadyMergedError(before.detail)
+            raise AlreadyMergedError(before.left_out)
         main = site.repository.tip(site.repository.main_ref)
         if not main:
             raise RepositoryError(f"branch {site.repository.main!r} is gone; make it again with: git branch")
@@ -151,7 +161,19 @@ class Attempt:
         """Commits what the agent left uncommitted, and settles which commit is to be merged."""
         record = self.record
         work = finished_work(self.worktree, self.site.repository, record.branch, record.base, record.title)
-        self._note(attrs.evolve(self.record, work=work))
+        self._note(attrs.evolve(self.record, work=work, left_out=self._left_out()))
+
+    def _left_out(self) -> str:
+        """What of its work no commit can hold, and where it stays, in a line that the log has, too; empty if nothing.
+
+        To be asked before its worktree is used for a merge.
+        """
+        worktree = self.worktree
+        if not worktree.unsavable:
+            return ""
+        words = sanitize(f"left out, and set aside in {worktree.folder}: {worktree.unsavable}", LINE_LIMIT)
+        self.log_line(words)
+        return words
 
     def merge_step(self) -> Step | Ending:
         """As much of the merge as can be done without running the verify command.
@@ -203,12 +225,14 @@ class Attempt:
     def close(self, ending: Ending, turns: int) -> SessionState:
         """Makes its work safe, gives its worktree back, and says how it ended."""
         kept = self._keep(ending)
+        left_out = self.record.left_out if self.record.work else self._left_out()
         self.record = attrs.evolve(
             self.record,
             phase=ending.phase,
-            detail=ending.detail,
+            detail=with_left_out(ending, left_out),
             error=ending.error,
-            checkpoint=checkpoint_of(ending, kept, self.folder.checkpoint()),
+            checkpoint=checkpoint_of(ending, kept, self.folder.checkpoint(), left_out),
+            left_out=left_out,
             pull_request_url=ending.pull_request_url or self.folder.pull_request_url(),
             kept=kept,
             resume=ending.resume,
@@ -314,7 +338,7 @@ def take_over(site: Site, record: Record) -> None:
     with repository.writing():
         latest = site.records.read(record.graph_id, record.slice_id)
         if latest is not None and has_merged(repository, latest):
-            raise AlreadyMergedError(latest.detail)
+            raise AlreadyMergedError(latest.left_out)
         site.records.replace(record)
 
 

@@ -76,14 +76,28 @@ def spawn_ending(error: OSError, command: str, what: str) -> Ending:
     """What it means that a command can't be started."""
     match error:
         case FileNotFoundError():
-            problem = f"{what} not found: {command!r}; install it, or name it by its full path"
+            problem = f"{what} not found: {command!r}; {missing_command(command)}"
         case PermissionError():
             problem = f"{what} can't be executed: {command!r}; make it executable with: chmod +x"
+            problem += "" if command.startswith("/") else ", and commit that"
         case OSError(errno=number) if number in PASSING:
             return closed(f"{what} can't be started now: {error.strerror}")
         case _:
             problem = f"{what} can't be started: {command!r}: {error.strerror or error}"
     return failed(problem)
+
+
+def missing_command(command: str) -> str:
+    """What to do about a command that isn't there, by where it was looked for."""
+    if command.startswith("~"):
+        return "~ is not expanded, as no shell reads it: write the full path"
+    if command.startswith("/"):
+        return "install it there"
+    if "/" in command:
+        return (
+            "it is looked for in the worktree, where only committed files are: commit it, or name it by its full path"
+        )
+    return "it is looked for on PATH: install it, or name it by its full path"
 
 
 def exit_words(exit_: Exit) -> str:
@@ -99,7 +113,14 @@ def signal_name(number: int) -> str:
         return f"signal {number}"
 
 
-def checkpoint_of(ending: Ending, kept: str, said: str) -> str:
+def with_left_out(ending: Ending, left_out: str) -> str:
+    """The detail of an ending, which says of a merge what it lacks."""
+    if ending.phase is not SessionPhase.MERGED:
+        return ending.detail
+    return "; ".join(filter(None, (ending.detail, left_out)))
+
+
+def checkpoint_of(ending: Ending, kept: str, said: str, left_out: str = "") -> str:
     """What the next attempt is told: how this one ended, where its work is, and what the agent itself left to say."""
     if ending.phase is SessionPhase.MERGED:
         return ""
@@ -108,6 +129,8 @@ def checkpoint_of(ending: Ending, kept: str, said: str) -> str:
         lines.append(f"Its work is kept as {kept}; this attempt begins with it, merged with main, if the two agree.")
     elif kept:
         lines.append(f"Its work is kept as {kept}; this attempt begins from main without it.")
+    if left_out:
+        lines.append(f"Of its work was {left_out}.")
     if said:
         lines += ["It left this note:", said]
     return "\n".join(lines)

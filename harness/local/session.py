@@ -11,6 +11,7 @@ thread; agents are watched elsewhere, and their exits come back as messages.
 from __future__ import annotations
 
 import logging
+import shlex
 import time
 from collections.abc import Callable
 from typing import TypeAlias
@@ -32,6 +33,7 @@ from harness.local.outcome import (
     failed,
     spawn_ending,
     verify_ending,
+    with_left_out,
 )
 from harness.local.process import Exit, OrphanError
 from harness.local.record import Record
@@ -87,8 +89,9 @@ class SessionActor(pykka.ThreadingActor):
     def _open(self, session: Session, message: Message) -> None:
         try:
             self._attempt = Attempt.open(self._site, session.assignment)
-        except AlreadyMergedError:
-            self._end(session, attrs.evolve(MERGED, detail="an earlier attempt had merged"))
+        except AlreadyMergedError as error:
+            ending = attrs.evolve(MERGED, detail="an earlier attempt had merged")
+            self._end(session, attrs.evolve(ending, detail=with_left_out(ending, str(error))))
             return
         self._attempt.check_out()
         session.branch = self._attempt.record.branch
@@ -176,7 +179,7 @@ class SessionActor(pykka.ThreadingActor):
             self._end(session, outcome)
             return
         verify = session.assignment.recipe.verify
-        self._attempt.log_line(f"verify: {' '.join(verify)}")
+        self._attempt.log_line(f"verify: {shlex.join(verify)}")
         self._spawn(session, verify, Stage.VERIFYING, "verify command")
 
     def _wait_for_checkout(self, session: Session, error: CheckoutInTheWayError) -> None:

@@ -32,6 +32,12 @@ def run(shop: Workshop, script: str, **options: object) -> SessionState:
     return state
 
 
+def test_the_log_has_the_verify_command_as_a_shell_would_take_it(shop: Workshop) -> None:
+    verify = ("sh", "-c", "test -e b.txt || { echo gone; exit 1; }")
+    assert run(shop, "echo hi > b.txt", verify=verify).phase is MERGED
+    assert "[dispatch] verify: sh -c 'test -e b.txt || { echo gone; exit 1; }'\n" in shop.log("s1")
+
+
 def test_32_at_once_all_merge_and_leave_nothing(shop: Workshop) -> None:
     states = shop.run(*(assignment(f"s{n}", f"echo {n} > {n}.txt; git add .; git commit -qm {n}") for n in range(32)))
     assert {state.phase for state in states} == {MERGED}
@@ -231,7 +237,7 @@ def test_a_change_that_a_person_commits_makes_the_merge_anew(shop: Workshop) -> 
 
 def test_a_wait_for_a_checkout_that_takes_too_long_closes_and_keeps_the_work(shop: Workshop) -> None:
     shop.repo.write("a.txt", "being edited\n")
-    state = run(shop, "echo theirs > a.txt", quiet_limit_s=0.5)
+    state = run(shop, "echo theirs > a.txt", quiet_limit_s=2.0)
     assert state.phase is CLOSED
     assert waiting(shop, "s1@1").detail == "waits: a.txt in your checkout has uncommitted changes"
     assert state.detail.startswith("the checkout of main in ")

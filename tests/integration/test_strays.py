@@ -82,6 +82,13 @@ def test_its_own_branch_removed(shop: Workshop) -> None:
     next_is_as_new(shop)
 
 
+def test_its_own_branch_renamed_stays_under_the_name_it_was_given(shop: Workshop) -> None:
+    assert run(shop, f"echo 1 > 1.txt; {COMMIT} git branch -m mine; echo 2 > 2.txt").phase is MERGED
+    assert shop.repo.files() == ["1.txt", "2.txt", "a.txt"]
+    assert shop.repo.refs() == ["refs/heads/main", "refs/heads/mine"]
+    next_is_as_new(shop)
+
+
 def test_its_worktree_removed(shop: Workshop) -> None:
     assert run(shop, f"echo 1 > 1.txt; {COMMIT} rm -rf ../$(basename $PWD)").phase is MERGED
     assert shop.repo.files() == ["1.txt", "a.txt"]
@@ -204,6 +211,42 @@ def test_a_repository_inside_is_neither_merged_nor_lost(shop: Workshop) -> None:
     assert "dep: a repository of its own" in note["aside"]
     next_is_as_new(shop)
     assert aside[0].exists()
+
+
+MAKE_INNER = (
+    "git init -q inner; cd inner; echo i > i.txt; git add .; git -c user.name=x -c user.email=x@y commit -qm i; cd ..; "
+)
+
+
+@pytest.mark.parametrize(
+    ("script", "verify", "before"),
+    [
+        (MAKE_INNER, (), "no change; "),
+        (MAKE_INNER + "echo 1 > 1.txt", (), ""),
+        (MAKE_INNER + "echo 1 > 1.txt", ("test", "-e", "1.txt"), ""),
+    ],
+    ids=["nothing else", "beside other work", "verified in another worktree"],
+)
+def test_what_a_merge_leaves_out_is_told_with_its_place(
+    shop: Workshop, script: str, verify: tuple[str, ...], before: str
+) -> None:
+    state = run(shop, script, verify=verify)
+    [inner] = (shop.repo.root / "worktrees").glob("*/inner/i.txt")
+    words = f"left out, and set aside in {inner.parents[1]}: inner: a repository of its own, or a submodule"
+    assert state.phase is MERGED
+    assert state.detail.startswith(before + words)
+    assert state.detail.isprintable()
+    assert f"[dispatch] {words}" in shop.log("s1")
+    [again] = shop.run(assignment("s1", "true", attempt=2))
+    assert again.detail.startswith(f"an earlier attempt had merged; {words}")
+
+
+def test_what_a_closed_attempt_leaves_out_is_told_to_the_next(shop: Workshop) -> None:
+    state = run(shop, MAKE_INNER + "exit 1")
+    folder = shop.repo.root / "worktrees" / "1"
+    assert (state.phase, state.detail) == (CLOSED, "exit 1")
+    assert f"Of its work was left out, and set aside in {folder}: inner: a repository" in state.checkpoint
+    assert f"left out, and set aside in {folder}" in shop.log("s1")
 
 
 def test_a_stash_is_kept(shop: Workshop) -> None:

@@ -21,6 +21,7 @@ from harness.local.outcome import (
     readable,
     spawn_ending,
     verify_ending,
+    with_left_out,
 )
 from harness.local.process import Exit
 from harness.local.session import HANDLERS, ending_of
@@ -134,6 +135,30 @@ def test_a_checkpoint_says_how_it_ended_and_where_the_work_is() -> None:
     assert "begins from main without it" in checkpoint_of(closed("exit 1"), "ref", "")
     assert "begins with it" in checkpoint_of(STOPPED, "ref", "")
     assert checkpoint_of(STOPPED, "", "one\ntwo").endswith("It left this note:\none\ntwo")
+    assert "\nOf its work was left out: x.\n" in checkpoint_of(STOPPED, "", "one", "left out: x")
+
+
+def test_a_merge_says_what_it_left_out() -> None:
+    assert with_left_out(Ending(MERGED), "") == ""
+    assert with_left_out(Ending(MERGED), "left out: x") == "left out: x"
+    assert with_left_out(Ending(MERGED, detail="no change"), "left out: x") == "no change; left out: x"
+    assert with_left_out(closed("exit 1"), "left out: x") == "exit 1"
+
+
+@pytest.mark.parametrize(
+    ("command", "words"),
+    [
+        ("agent", "it is looked for on PATH"),
+        ("./agent", "it is looked for in the worktree, where only committed files are"),
+        ("tools/agent", "it is looked for in the worktree, where only committed files are"),
+        ("~/agent", "~ is not expanded"),
+        ("~", "~ is not expanded"),
+        ("/opt/agent", "install it there"),
+    ],
+)
+def test_where_a_missing_command_was_looked_for(command: str, words: str) -> None:
+    error = spawn_ending(FileNotFoundError(errno.ENOENT, "x"), command, "command").error
+    assert error.startswith(f"command not found: {command!r}; {words}")
 
 
 @pytest.mark.parametrize(
