@@ -58,7 +58,7 @@ class CapGauge:
                 most = limit.cap(running).cap
                 if most is not None and most < cap:
                     cap = most
-        except Exception:  # a port that anyone may implement: fail closed, and say so
+        except BaseException:  # a port that anyone may implement, in the owner's thread: fail closed, and say so
             logger.exception("the host can't be measured; nothing more is started")
             return running
         return cap
@@ -71,7 +71,7 @@ class CapGauge:
             readings = [limit.cap(running) for limit in self._limits]
             told = [(worker_cap(cores, load), words)]
             told += [(reading.cap, reading.derivation) for reading in readings if reading.cap is not None]
-        except Exception as error:  # noqa: BLE001 - as above
+        except BaseException as error:  # noqa: BLE001 - as above
             return Cap(running, f"the host can't be measured: {error}")
         places, decided_by = min(told, key=lambda part: part[0])
         return Cap(places, "; ".join(words for _, words in told), decided_by)

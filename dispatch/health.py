@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import threading
+import time
 from collections.abc import Iterator
 
 from dispatch.errors import DispatchError, NotRunningError
 from dispatch.reply import AwaitableReply, BlockingReply, NoAnswerYet, Reply
+
+
+def claim_clock() -> float:
+    """Seconds by a clock that goes on while the process or the machine is suspended: a claim runs out meanwhile."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME if hasattr(time, "CLOCK_BOOTTIME") else time.CLOCK_MONOTONIC)
 
 
 class Health:
@@ -17,9 +24,14 @@ class Health:
         self.store_problem = ""
         self.failure: DispatchError | None = None
         self.changes = 0
+        self.owned_until = math.inf  #: when the claim on the graph runs out if it isn't renewed, by `claim_clock`
         self.own: set[threading.Thread] = set()  #: the service's threads: one that waits for an answer waits for itself
         self._watching = threading.Lock()
         self._watchers: list[tuple[int, Reply]] = []
+
+    def owned(self) -> bool:
+        """Whether the graph is certainly still this service's: its claim was renewed in time, and it has not ended."""
+        return self.failure is None and claim_clock() < self.owned_until
 
     def gone(self) -> NotRunningError:
         """A new error for each caller whom the owner doesn't answer any more, or not yet; the cause is chained."""

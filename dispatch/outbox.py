@@ -12,6 +12,7 @@ The thread is a daemon: a program that forgets to stop its service can still exi
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import threading
 from collections import deque
@@ -54,6 +55,13 @@ class Errand:
     done: Callable[[str, str], None] | None = None
 
 
+@attrs.frozen
+class OutboxLost:
+    """Told to the owner when the outbox's thread has ended by itself."""
+
+    cause: str
+
+
 class Outbox:
     """Performs effects against `host`; failures come back through `tell` as messages to the owner.
 
@@ -64,7 +72,7 @@ class Outbox:
     def __init__(
         self,
         host: SessionHost,
-        tell: Callable[[Observe | RequestFailed], None],
+        tell: Callable[[Observe | RequestFailed | OutboxLost], None],
         first_pause_s: float = _FIRST_PAUSE_S,
     ) -> None:
         self._host, self._tell, self._first_pause_s = host, tell, first_pause_s
@@ -140,6 +148,9 @@ class Outbox:
         finally:
             self._close()
             self._ready.set()
+            if self._failure is not None:
+                with contextlib.suppress(NotRunningError):  # then there is no owner that could be misled
+                    self._tell(OutboxLost(_told(self._failure)))
 
     def _close(self) -> None:
         """Nothing is performed any more: nobody may wait for it."""
@@ -230,7 +241,7 @@ class Outbox:
         except BaseException as error:  # a worker's door: the owner is told, and decides
             if self._ends_with(error):
                 raise
-            problem = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+            problem = _told(error)
             self._report(errand.effect, problem)
         finally:
             if errand.done is not None:
@@ -274,3 +285,13 @@ class Outbox:
                 due, self._when_idle = self._when_idle, due
         for done in due:
             done()
+
+
+def _told(error: BaseException) -> str:
+    """What an error of the host's says of itself, if it does."""
+    try:
+        words = str(error)
+    except Exception:  # noqa: BLE001 - it is the host's code that runs here
+        words = ""
+    name = type(error).__name__
+    return f"{name}: {words}" if words else name

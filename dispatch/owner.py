@@ -31,11 +31,12 @@ from dispatch.errors import (
     StoreError,
     StoreUnavailableError,
 )
-from dispatch.health import Health
+from dispatch.health import Health, claim_clock
 from dispatch.machine import Machine
-from dispatch.outbox import Errand, Outbox
+from dispatch.outbox import Errand, Outbox, OutboxLost
 from dispatch.reply import Reply
 from dispatch.store import Store
+from dispatch.store.ownership import CLAIM_S
 from dispatch.views import RouteDecision, RouteResult, StoreStatus
 
 logger = logging.getLogger(__name__)
@@ -102,7 +103,7 @@ class GraphOwner(pykka.ThreadingActor):
         if reply is not None and self._refuses(item):
             reply.refuse(self._unavailable())
         elif type(item) in _INTERNAL:
-            _INTERNAL[type(item)](self, reply)
+            _INTERNAL[type(item)](self, item, reply)
         else:
             self._take(item, reply)
         if self.actor_inbox.empty() or self._handled >= _BATCH:
@@ -244,11 +245,13 @@ class GraphOwner(pykka.ThreadingActor):
 
     # --- the owner's own messages ----------------------------------------------------------------------------------
 
-    def _tick(self, _: Reply | None) -> None:
+    def _tick(self, _: Tick, __: Reply | None) -> None:
         self._ticks += 1
         try:
             if self._store is not None and (self._ticks % _RENEW_TICKS == 0 or not self._status.reachable):
+                until = claim_clock() + CLAIM_S  # from before the call: the store counts from a later moment
                 self._store.renew()
+                self._health.owned_until = until
         except OwnershipLostError as lost:
             self._abdicate(lost)
             return
@@ -261,11 +264,16 @@ class GraphOwner(pykka.ThreadingActor):
             return
         self._run_pass()
 
-    def _settle(self, reply: Reply | None) -> None:
+    def _settle(self, _: Settle, reply: Reply | None) -> None:
         if reply is not None:
             self._settlers.append(reply)
 
-    def _end(self, reply: Reply | None) -> None:
+    def _lose_outbox(self, lost: OutboxLost, _: Reply | None) -> None:
+        """Nothing that is decided reaches the host any more: nothing may be decided."""
+        logger.error("the thread that passes requests to the host has died of %s", lost.cause)
+        self._die(NotRunningError(f"requests don't reach the host any more ({lost.cause}); start the service again"))
+
+    def _end(self, _: Stop, reply: Reply | None) -> None:
         if self._write():  # also if it is out of reach: this is the last try
             self._let_go()
         elif self._over is None:
@@ -347,10 +355,11 @@ def _deliver(reply: Reply | None, value: Any, refusal: BaseException | None) -> 
         reply.refuse(refusal)
 
 
-_INTERNAL: dict[type, Callable[[GraphOwner, Reply | None], None]] = {
+_INTERNAL: dict[type, Callable[[GraphOwner, Any, Reply | None], None]] = {
     Tick: GraphOwner._tick,
     Settle: GraphOwner._settle,
     Stop: GraphOwner._end,
+    OutboxLost: GraphOwner._lose_outbox,
 }
 _QUESTIONS: dict[type, Callable[[GraphOwner, Any], Any]] = {
     Get: GraphOwner._get,

@@ -17,6 +17,7 @@ from dispatch.calls import DEFAULT_TIMEOUT_S, Deadline, Line
 from dispatch.capping import CapGauge, Measures
 from dispatch.commands import Proof
 from dispatch.errors import DispatchError, NotRunningError, StoreUnavailableError, TimedOutError
+from dispatch.health import claim_clock
 from dispatch.intent import Intent
 from dispatch.machine import Machine, Unproven
 from dispatch.outbox import Call, Outbox
@@ -24,11 +25,13 @@ from dispatch.owner import TICK_S, GraphOwner, Settle, Stop, Tick
 from dispatch.reply import BlockingReply, NoAnswerYet
 from dispatch.slice import OCCUPYING, Slice
 from dispatch.store import Store, open_store
+from dispatch.store.ownership import CLAIM_S
 from dispatch.store.port import Contents
 from dispatch.views import Explanation, Merge, RouteResult, SliceView, Snapshot
 from dispatch.weights import LearnedWeights, Weights
 from harness import (
     AdoptingHost,
+    FencedHost,
     HostMeasures,
     Limit,
     LocalSessionHost,
@@ -145,10 +148,13 @@ class DispatchService:
     def _claim(self) -> None:
         if self._store is not None:
             self._store.claim(self._graph, take_over=self._take_over)
+            self._line.health.owned_until = claim_clock() + CLAIM_S - 1  # claimed a moment ago; renewed within three
         self._claimed = True
 
     def _begin(self) -> None:
         contents = Contents() if self._store is None else self._store.load()
+        if isinstance(self._sessions, FencedHost):
+            self._sessions.fence(self._line.health.owned)
         self._line.expect()  # an adopted session may end before the graph knows that it lives
         if isinstance(self._sessions, ReportingHost):
             self._sessions.connect(self.observe_session)

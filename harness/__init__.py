@@ -6,6 +6,7 @@ from harness.measures import HostMeasures, worker_cap
 from harness.session import (
     AdoptingHost,
     Assignment,
+    FencedHost,
     Recipe,
     ReportingHost,
     SessionHost,
@@ -17,6 +18,7 @@ __all__ = [
     "AdoptingHost",
     "Assignment",
     "DiskLimit",
+    "FencedHost",
     "HostMeasures",
     "Limit",
     "LimitReading",

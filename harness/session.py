@@ -109,6 +109,18 @@ class ReportingHost(Protocol):
 
 
 @runtime_checkable
+class FencedHost(Protocol):
+    """A host that asks, right before an effect that can't be taken back, whether it may still have it.
+
+    `owned()` says whether the graph is certainly still its scheduler's; it is cheap, and may be called from any thread.
+    While it says no, the host has to wait: either it will say yes again, or the session will be asked to stop. `fence`
+    is called once before the first `submit`.
+    """
+
+    def fence(self, owned: Callable[[], bool]) -> None: ...
+
+
+@runtime_checkable
 class AdoptingHost(Protocol):
     """A host whose sessions outlive the scheduler: asked on start which of them still run."""
 

@@ -40,6 +40,9 @@ class _Container:
     items: int | None  #: seen so far, for a list; None for an inline table
 
 
+_DEEPEST = 32  # no plan goes so deep: what lies deeper is found at the line of what holds it
+
+
 @attrs.define
 class _Scanner:
     text: str
@@ -69,8 +72,9 @@ class _Scanner:
         while True:
             self._skip_trivia()
             match = self._step(_KEY)
-            route = (*route, _key_of(match.group()))
-            self.offsets.setdefault(route, match.start())
+            if len(route) < _DEEPEST:
+                route = (*route, _key_of(match.group()))
+                self.offsets.setdefault(route, match.start())
             self._skip_trivia()
             following = self.text[self.offset]
             if following == "]" and repeated:

@@ -19,16 +19,20 @@ from dispatch import (
     Intent,
     MemoryStore,
     NotRunningError,
+    OwnershipLostError,
     RouteDecision,
     Slice,
     SliceState,
+    StoreUnavailableError,
     TimedOutError,
     UnitWeights,
     UnknownSliceError,
 )
 from dispatch.aio import AwaitableCalls
 from dispatch.commands import Cancel, Check, Enqueue, Explain, Get, Hold, ListSlices, Pause, Proof, Resume, TakeSnapshot
+from dispatch.health import claim_clock
 from dispatch.owner import Settle
+from dispatch.store.ownership import CLAIM_S
 from harness import Assignment, SessionPhase, SessionState
 from tests.integration.service_rig import (
     LIMIT_S,
@@ -230,6 +234,46 @@ def test_each_caller_gets_an_error_of_its_own(caplog: pytest.LogCaptureFixture) 
                 rig.ask(ListSlices())
             errors.append(told.value)
         assert errors[0] is not errors[1]
+
+
+def test_an_outbox_that_has_died_ends_the_owner_and_says_of_what(caplog: pytest.LogCaptureFixture) -> None:
+    class Stopper(Host):
+        async def submit(self, assignment: Assignment) -> None:
+            asyncio.get_running_loop().stop()
+
+    with caplog.at_level(logging.CRITICAL), owned(host=Stopper()) as rig:
+        rig.ask(enqueue("x"))
+        assert rig.owner.actor_stopped.wait(LIMIT_S)
+        with pytest.raises(NotRunningError, match="requests don't reach the host any more"):
+            rig.ask(ListSlices())
+
+
+def test_a_graph_is_owned_while_its_claim_is_renewed(rig: Owned, store: TroubledStore) -> None:
+    health = rig.line.health
+    health.owned_until = 0.0
+    assert not health.owned()
+    rig.tick(3)
+    assert health.owned()
+    assert health.owned_until <= claim_clock() + CLAIM_S
+    store.trouble = StoreUnavailableError("away")
+    health.owned_until = 0.0
+    rig.tick(3)
+    assert not health.owned(), "a claim that could not be renewed runs out"
+    store.trouble = OwnershipLostError("another's")
+    health.owned_until = float("inf")
+    rig.tick(3)
+    assert not health.owned(), "an owner that has ended owns nothing"
+
+
+def test_a_host_that_asks_is_told_whether_the_graph_is_owned() -> None:
+    class Fenced(Host):
+        def fence(self, owned: Callable[[], bool]) -> None:
+            self.owned = owned
+
+    host = Fenced()
+    with DispatchService(host, store=MemoryStore(), measures=Places()):
+        assert host.owned()
+    assert not host.owned()
 
 
 def test_who_waits_for_a_change_learns_of_the_end() -> None:

@@ -104,6 +104,14 @@ class Unmeasurable:
         raise OSError("no /proc")
 
 
+class Quitter:
+    cores = 4.0
+
+    @property
+    def load(self) -> float:
+        raise SystemExit(3)
+
+
 class NoNumbers:
     cores: Any = None
     load: Any = "low"
@@ -111,7 +119,12 @@ class NoNumbers:
 
 @pytest.mark.parametrize(
     "gauge",
-    [CapGauge(Unmeasurable()), CapGauge(NoNumbers()), CapGauge(FixedCap(5), [Saying("memory", fail)])],
+    [
+        CapGauge(Unmeasurable()),
+        CapGauge(Quitter()),
+        CapGauge(NoNumbers()),
+        CapGauge(FixedCap(5), [Saying("memory", fail)]),
+    ],
 )
 @pytest.mark.parametrize("running", [0, 3])
 def test_what_cannot_be_measured_starts_nothing_and_stops_nothing(

@@ -168,7 +168,12 @@ class Odd(Host):
         await super().submit(assignment)
 
 
-@pytest.mark.parametrize("error", [asyncio.CancelledError(), SystemExit(3), KeyboardInterrupt(), None])
+class Unspeakable(Exception):  # noqa: N818 - it is the host's, and so is its name
+    def __str__(self) -> str:
+        raise RuntimeError("no words")
+
+
+@pytest.mark.parametrize("error", [asyncio.CancelledError(), SystemExit(3), KeyboardInterrupt(), Unspeakable(), None])
 def test_whatever_a_host_raises_fails_that_one_request(error: BaseException | None) -> None:
     host = Odd(error)
     with running(host) as rig:

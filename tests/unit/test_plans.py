@@ -7,6 +7,7 @@ import datetime as dt
 import json
 import re
 import tomllib
+import tracemalloc
 from importlib import resources
 from pathlib import Path
 from textwrap import dedent
@@ -17,7 +18,7 @@ import pytest
 import yaml
 
 from dispatch.intent import Intent, Urgency
-from dispatch.plans import PlanFile, parse_plan, plan_schema, read_plan
+from dispatch.plans import PlanFile, PlanFileError, parse_plan, plan_schema, read_plan
 from dispatch.plans.intents import INTENT_KEYS
 from dispatch.plans.reader import PLAN_KEYS
 from dispatch.plans.slices import DEFAULT_KEYS, SLICE_KEYS
@@ -389,3 +390,15 @@ def test_the_page_names_every_key() -> None:
     named = set(re.findall(r"^\| `(\w+)`", DOCS.read_text(), re.MULTILINE))
     aliases = set(re.findall(r"\(or `(\w+)`\)", DOCS.read_text()))
     assert named | aliases == {*PLAN_KEYS, *SLICE_KEYS, *INTENT_KEYS}
+
+
+def test_a_key_of_very_many_parts_costs_no_more_than_its_length() -> None:
+    """Its positions would be prefixes of prefixes: four gigabytes of them for a hundred kilobytes of plan."""
+    tracemalloc.start()
+    try:
+        with pytest.raises(PlanFileError):
+            parse_plan(".".join(["a"] * 50_000) + " = 1\n", "toml", "deep")
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 200e6

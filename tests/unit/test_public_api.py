@@ -59,6 +59,7 @@ EXPORTS: dict[ModuleType, list[str]] = {
         "AdoptingHost",
         "Assignment",
         "DiskLimit",
+        "FencedHost",
         "HostMeasures",
         "Limit",
         "LimitReading",
