@@ -26,7 +26,7 @@ class Trial:
     script: Script
 
     def seen(self, seed: int, told: Callable[[str], None] = print) -> bool:
-        """Whether the judge finds what the sabotage does."""
+        """Whether the judge finds what the sabotage does, in a product that otherwise works."""
         return any(self._seen_in(each, told) for each in range(seed, seed + SEEDS))
 
     def _seen_in(self, seed: int, told: Callable[[str], None]) -> bool:
@@ -35,7 +35,7 @@ class Trial:
         shutil.rmtree(folder)
         found = {violation.code for violation in judge(played.plan, played.evidence)}
         told(f"sabotage {self.sabotage}, seed {seed}: found {sorted(found) or 'nothing'}")
-        return bool(found & self.codes)
+        return bool(found & self.codes) and len(played.evidence.mainline) > 1
 
 
 def trial(sabotage: str, codes: str, *fates: Fate, commands_at: float = 0.0) -> Trial:
@@ -45,7 +45,7 @@ def trial(sabotage: str, codes: str, *fates: Fate, commands_at: float = 0.0) -> 
 AT_WORK = Fate(Means.INSTANT, 0.05)
 ASKED = Fate(Means.ASKED, 0.1, signals=(signal.SIGTERM,))
 TRIALS = (
-    trial("orphans", "twice rivals cap left", AT_WORK, AT_WORK),
+    trial("orphans", "twice rivals cap", AT_WORK, AT_WORK),
     trial("cap", "cap", AT_WORK),
     trial("rivals", "rivals in-turn", AT_WORK),
     trial("acknowledgements", "acknowledged", ASKED, ASKED, ASKED, commands_at=1.0),

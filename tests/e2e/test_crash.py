@@ -9,15 +9,16 @@ from benchmarks.crash.fates import Means
 from benchmarks.crash.report import report_lines
 from benchmarks.crash.round import Script
 from benchmarks.crash.trial import TRIALS, Trial
+from tests.effort import examples
 
-KILLS, ROUNDS = 14, 2
+KILLS, ROUNDS = examples(14), 2
 SEED = 21
 TRIED = ("orphans", "verify")  # the others are tried by the long form
 
 
 @pytest.fixture(scope="module")
 def result() -> Result:
-    return campaign(KILLS, SEED, jobs=ROUNDS, script=Script(most_kills=KILLS // ROUNDS))
+    return campaign(KILLS, SEED, jobs=ROUNDS, script=Script(most_kills=7))
 
 
 @pytest.mark.timeout(600)
