@@ -22,8 +22,10 @@ from pathlib import Path
 import attrs
 
 from harness.local.errors import NoSessionError
-from harness.local.outcome import CHECKPOINT_LIMIT, URL_LIMIT, is_url, readable
+from harness.local.outcome import CHECKPOINT_LIMIT, last_url, readable
 from harness.session import Assignment
+
+REVIEW_LIMIT = 256 * 1024  #: of the file that has a pull request's address: what a program that made it has to say
 
 
 @attrs.frozen
@@ -51,9 +53,16 @@ class SessionFolder:
         return readable(read_start(self.path / "checkpoint", CHECKPOINT_LIMIT))
 
     def pull_request_url(self) -> str:
-        """The address the agent left; empty if none, or if it is no address."""
-        text = read_start(self.path / "pull_request", URL_LIMIT + 1).decode("utf-8", errors="replace").strip()
-        return text if is_url(text) else ""
+        """The address the agent left, which may be the last of several lines; empty if there is none."""
+        return last_url(read_start(self.path / "pull_request", REVIEW_LIMIT).decode("utf-8", errors="replace"))
+
+    def asks_for_review(self) -> bool:
+        """Whether the agent left anything where a pull request's address goes: then its work is not to be merged."""
+        try:
+            status = (self.path / "pull_request").lstat()
+        except FileNotFoundError:
+            return False
+        return status.st_size > 0 or not stat.S_ISREG(status.st_mode)
 
     def environment(self, assignment: Assignment, branch: str, token: str) -> Mapping[str, str]:
         """The variables of the child's contract (docs/agents.md)."""

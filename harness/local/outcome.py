@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import re
 import signal
 
 import attrs
@@ -19,6 +20,7 @@ TRY_LATER = 75  #: EX_TEMPFAIL of sysexits.h: the agent can't go on now
 LINE_LIMIT = 400
 CHECKPOINT_LIMIT = 16 * 1024
 URL_LIMIT = 2048
+ADDRESS = re.compile(r"https?://[^/?#]")
 
 
 @attrs.frozen
@@ -48,8 +50,8 @@ def failed(error: str) -> Ending:
     return Ending(SessionPhase.FAILED, error=sanitize(error, LINE_LIMIT))
 
 
-def agent_ending(exit_: Exit, recipe: Recipe, pull_request_url: str) -> Ending | None:
-    """What the end of the agent means; None if its work is to be merged.
+def agent_ending(exit_: Exit, recipe: Recipe, pull_request_url: str, *, review: bool = False) -> Ending | None:
+    """What the end of the agent means; None if its work is to be merged. `review`: it wants that looked at before.
 
     One that was asked to stop has stopped, whatever it says: it may leave with 0 at a safepoint, far from done.
     """
@@ -60,7 +62,9 @@ def agent_ending(exit_: Exit, recipe: Recipe, pull_request_url: str) -> Ending |
     if pull_request_url:
         detail = f"its pull request waits for review: {pull_request_url}"
         return attrs.evolve(closed(detail), pull_request_url=pull_request_url)
-    return None if exit_.code == 0 else closed(exit_words(exit_), resume=exit_.code == TRY_LATER)
+    if exit_.code == 0:
+        return closed("pull_request holds no address") if review else None
+    return closed(exit_words(exit_), resume=exit_.code == TRY_LATER)
 
 
 def verify_ending(exit_: Exit, recipe: Recipe) -> Ending | None:
@@ -144,6 +148,9 @@ def readable(text: bytes, limit: int = CHECKPOINT_LIMIT) -> str:
 
 def is_url(text: str) -> bool:
     """Whether it can be shown and opened as the address of a pull request."""
-    return (
-        text.startswith(("https://", "http://")) and text.isprintable() and " " not in text and len(text) <= URL_LIMIT
-    )
+    return bool(ADDRESS.match(text)) and text.isprintable() and " " not in text and len(text) <= URL_LIMIT
+
+
+def last_url(text: str) -> str:
+    """The last line that is an address, as of a program that tells what it did before; empty if none is."""
+    return next(filter(is_url, map(str.strip, reversed(text.splitlines()))), "")

@@ -142,7 +142,9 @@ class SessionActor(pykka.ThreadingActor):
         session.inbox.close()
         self._mind_survivors(message.exit)
         recipe = session.assignment.recipe
-        ending = self._failure or agent_ending(message.exit, recipe, self._attempt.folder.pull_request_url())
+        folder = self._attempt.folder
+        url, review = folder.pull_request_url(), folder.asks_for_review()
+        ending = self._failure or agent_ending(message.exit, recipe, url, review=review)
         if ending is None:
             self._attempt.finish_work()
             if session.stopping and recipe.verify:

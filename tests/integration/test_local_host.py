@@ -356,10 +356,40 @@ def test_a_pull_request_is_reported_and_nothing_merged(shop: Workshop) -> None:
     assert state.branch == "dispatch/s1/1"
 
 
-@pytest.mark.parametrize("text", ["no address", "https://a b", "file:///etc/passwd", "https://x/\\n https://y"])
-def test_a_pull_request_file_without_an_address_is_none(shop: Workshop, text: str) -> None:
-    [state] = shop.run(assignment("s1", f"printf '{text}' > $DISPATCH_DIR/pull_request; exit 1"))
-    assert state.pull_request_url == ""
+def test_the_address_is_found_in_all_that_a_program_says(shop: Workshop) -> None:
+    said = r"Creating pull request for a into main in o/r\n\nhttps://github.com/o/r/pull/1\n"
+    [state] = shop.run(assignment("s1", f"echo hi > b.txt; printf '{said}' > $DISPATCH_DIR/pull_request"))
+    assert (state.phase, state.pull_request_url) == (CLOSED, "https://github.com/o/r/pull/1")
+    assert shop.repo.files() == ["a.txt"]
+
+
+NO_ADDRESS = {
+    "words": "printf 'no address' > $DISPATCH_DIR/pull_request",
+    "a line end": "echo > $DISPATCH_DIR/pull_request",
+    "two words": "echo 'https://a b' > $DISPATCH_DIR/pull_request",
+    "another scheme": "echo file:///etc/passwd > $DISPATCH_DIR/pull_request",
+    "a folder": "mkdir $DISPATCH_DIR/pull_request",
+    "a pipe": "mkfifo $DISPATCH_DIR/pull_request",
+    "a link to nowhere": "ln -s nowhere $DISPATCH_DIR/pull_request",
+}
+
+
+@pytest.mark.parametrize("script", NO_ADDRESS.values(), ids=NO_ADDRESS)
+def test_work_that_is_to_be_reviewed_is_never_merged_for_want_of_an_address(shop: Workshop, script: str) -> None:
+    [state] = shop.run(assignment("s1", f"echo hi > b.txt; {script}"))
+    assert (state.phase, state.detail, state.pull_request_url) == (CLOSED, "pull_request holds no address", "")
+    assert shop.repo.files() == ["a.txt"]
+    assert shop.repo.show("refs/dispatch/keep/s1/1", "b.txt") == "hi"
+
+
+def test_an_exit_status_counts_for_more_than_an_address_that_is_missing(shop: Workshop) -> None:
+    [state] = shop.run(assignment("s1", "echo no > $DISPATCH_DIR/pull_request; exit 1"))
+    assert (state.phase, state.detail, state.pull_request_url) == (CLOSED, "exit 1", "")
+
+
+def test_an_empty_pull_request_file_is_as_good_as_none(shop: Workshop) -> None:
+    [state] = shop.run(assignment("s1", "echo hi > b.txt; : > $DISPATCH_DIR/pull_request"))
+    assert state.phase is MERGED
 
 
 def test_messages_reach_the_inbox_in_order(shop: Workshop, tmp_path: Path) -> None:

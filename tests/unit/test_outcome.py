@@ -18,6 +18,7 @@ from harness.local.outcome import (
     checkpoint_of,
     closed,
     is_url,
+    last_url,
     readable,
     spawn_ending,
     verify_ending,
@@ -187,11 +188,27 @@ def test_what_an_agent_says_is_made_fit_to_store(raw: bytes, text: str) -> None:
         ("https://x y", False),
         ("https://x\ty", False),
         ("https://" + "x" * 3000, False),
+        ("https://", False),
+        ("https:///x", False),
         ("", False),
     ],
 )
 def test_what_counts_as_the_address_of_a_pull_request(text: str, fits: bool) -> None:
     assert is_url(text) is fits
+
+
+@pytest.mark.parametrize(
+    ("text", "url"),
+    [
+        ("https://a/1", "https://a/1"),
+        ("Creating...\r\n\r\n  https://a/1  \r\n", "https://a/1"),
+        ("https://a/1\nhttps://a/2\ndone\n", "https://a/2"),
+        ("see https://a/1", ""),
+        ("", ""),
+    ],
+)
+def test_the_last_line_that_is_an_address_counts(text: str, url: str) -> None:
+    assert last_url(text) == url
 
 
 def test_every_stage_heeds_what_can_happen_in_it() -> None:
