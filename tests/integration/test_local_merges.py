@@ -183,6 +183,7 @@ def test_a_merge_waits_for_a_persons_changes_to_get_out_of_its_way(
     state = waiting(shop, "s1@1")
     assert (state.phase, state.turns, state.detail) == (SessionPhase.RUNNING, 1, f"waits: {words}")
     until(lambda: [view.stage for view in shop.host.running()] == [f"waits: {words}"])
+    assert "verified" not in shop.log("s1")
     assert shop.repo.git("rev-parse", "main") == before
     assert (shop.repo.path / name).read_text() == "being edited\n"
     assert shop.repo.git("status", "--porcelain") == status
@@ -204,9 +205,10 @@ def test_others_merge_while_one_waits_for_a_checkout(shop: Workshop) -> None:
     shop.repo.write("a.txt", "being edited\n")
     shop.submit(assignment("s1", "echo theirs > a.txt", verify=("test", "-e", "2.txt")))
     waiting(shop, "s1@1")
-    assert shop.run(assignment("s2", "echo 2 > 2.txt"))[0].phase is MERGED
+    assert shop.run(assignment("s2", "echo 2 > 2.txt; sleep 0.3"))[0].phase is MERGED
     shop.repo.git("checkout", "-q", "a.txt")
     assert shop.reports.end("s1@1").phase is MERGED
+    assert [state.phase for state in shop.reports.all] == [SessionPhase.RUNNING, MERGED, MERGED]  # told once
     assert shop.repo.merges() == ["s2", "s1"]
 
 
