@@ -87,7 +87,7 @@ def test_a_lone_command_costs_one_commit(rig: Owned, store: TroubledStore) -> No
 
 def test_what_changes_nothing_costs_none(rig: Owned, store: TroubledStore) -> None:
     rig.ask(enqueue("x"))
-    before = len(store.writes)
+    before, changes = len(store.writes), rig.line.health.changes
     for item in (Resume(), Get("x"), ListSlices(), Explain("x"), TakeSnapshot(), Check(), Settle()):
         rig.ask(item)
     with pytest.raises(UnknownSliceError):
@@ -95,6 +95,7 @@ def test_what_changes_nothing_costs_none(rig: Owned, store: TroubledStore) -> No
     rig.report("absent@1")
     rig.ask(Settle())
     assert len(store.writes) == before
+    assert rig.line.health.changes == changes, "who waits for a change waits on"
 
 
 def test_a_burst_shares_one_commit(rig: Owned, store: TroubledStore) -> None:
@@ -520,15 +521,29 @@ def test_every_call_has_an_awaitable_twin_with_the_same_parameters() -> None:
         assert inspect.iscoroutinefunction(getattr(AwaitableCalls, name))
 
 
-async def use_everything(service: DispatchService) -> None:
-    """Each of them once, and what comes of it."""
-    aio = service.aio
+class InThreads:
+    """A service's blocking calls, each made in a thread."""
+
+    def __init__(self, service: DispatchService) -> None:
+        self._service = service
+
+    def __getattr__(self, name: str) -> Callable[..., Awaitable[Any]]:
+        async def call(*arguments: Any) -> Any:
+            return await anyio.to_thread.run_sync(lambda: getattr(self._service, name)(*arguments))
+
+        return call
+
+
+async def use_everything(aio: Any) -> None:
+    """Each call once, and what comes of it."""
     seen = await aio.wait_for_change(-1)
     await aio.enqueue(Slice("a"))
     assert await aio.wait_for_change(seen) > seen
     await aio.enqueue_many([Slice("b"), Slice("c", depends_on=("b",)), Slice("d")])
     await aio.settle()
     assert (await aio.get("a")).state is SliceState.RUNNING
+    await aio.revise(Slice("b", "mended"))
+    assert (await aio.get("b")).title == "mended"
     await aio.hold("b", "wait")
     assert [view.id for view in await aio.frontier()] == ["b", "d"]
     await aio.release("b")
@@ -553,13 +568,18 @@ async def use_everything(service: DispatchService) -> None:
     with pytest.raises(UnknownSliceError):
         await aio.get("absent")
     with pytest.raises(TypeError):
-        await aio.observe_session("a@1")  # type: ignore[arg-type]
+        await aio.observe_session("a@1")
 
 
 @pytest.mark.parametrize("run", [asyncio.run, lambda coroutine: trio.run(lambda: coroutine)], ids=["asyncio", "trio"])
 def test_the_twins_work_under(run: Callable[[Any], Any]) -> None:
     with serving() as service:
-        run(use_everything(service))
+        run(use_everything(service.aio))
+
+
+def test_the_blocking_calls_do_the_same() -> None:
+    with serving() as service:
+        anyio.run(use_everything, InThreads(service))
 
 
 async def under_trouble(service: DispatchService, store: TroubledStore) -> None:

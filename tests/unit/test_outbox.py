@@ -64,6 +64,16 @@ def test_requests_for_one_session_keep_their_order() -> None:
     assert list(host.asked) == [("submit", "a@1"), ("send", "a@1", "one"), ("send", "a@1", "two"), ("cancel", "a@1")]
 
 
+def test_lone_requests_in_a_row_are_performed_by_the_same_few_tasks() -> None:
+    """More of them than there may ever be tasks."""
+    host = Host()
+    with running(host) as rig:
+        for i in range(400):
+            rig.post(launch(f"s{i}"))
+            rig.settle()
+    assert len(host.asked) == 400
+
+
 def test_a_slow_request_holds_up_no_other_session() -> None:
     host = Host()
     host.before = gate = Gate("a@1", "b@1", "c@1")
