@@ -14,8 +14,15 @@ from dispatch.plans.toml_positions import Route, locate
 _PLACE = re.compile(r" \(at (?:line (\d+), column (\d+)|end of document)\)$")
 
 
+# A key of so many parts that tomllib, which compares prefixes of keys, would take minutes to say what it means.
+_ENDLESS_KEY = re.compile(r"^[ \t]*\[{0,2}[ \t]*(?:[\w-]+[ \t]*\.[ \t]*){1000}", re.MULTILINE)
+
+
 def read_toml(text: str) -> Table:
     """The document's root. Raises `MisfitError` for text that is no TOML, or too much of it."""
+    endless = _ENDLESS_KEY.search(text)
+    if endless is not None:
+        raise MisfitError(TOO_DEEP, Lines(text).mark(endless.start()))
     try:
         data = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
