@@ -15,7 +15,7 @@ from pathlib import Path
 import attrs
 
 from harness.local.errors import GitError, RepositoryError
-from harness.local.git import Git, require_git
+from harness.local.git import Git, Output, require_git
 from harness.local.lock import FileLock
 from harness.text import sanitize
 
@@ -184,25 +184,29 @@ def locate(folder: Path) -> tuple[Path, Path | None]:
         raise RepositoryError(f"{folder} is no folder; name a git repository")
     require_git(folder)
     try:
-        said = Git(folder)(
-            "rev-parse", "--path-format=absolute", "--git-common-dir", "--git-dir", "--is-bare-repository"
-        )
+        said = Git(folder)("rev-parse", "--path-format=absolute", "--is-bare-repository", "--git-common-dir")
+        git_dir = Git(folder)("rev-parse", "--path-format=absolute", "--git-dir")
     except GitError as error:
         if "not a git repository" in error.said:
             raise RepositoryError(f"{folder} is not in a git repository; make one with: git init") from error
         raise RepositoryError(str(error)) from error
-    common, git_dir, bare = said.line.split("\n")
+    bare, _, common = path_of(said).partition("\n")
     if bare == "true":
         return Path(common).resolve(), None
-    return Path(common).resolve(), main_work_tree(folder, Path(common), Path(git_dir))
+    return Path(common).resolve(), main_work_tree(folder, Path(common), Path(path_of(git_dir)))
+
+
+def path_of(said: Output) -> str:
+    """The path at the end of an answer; it may itself end with a newline."""
+    return said.out.removesuffix("\n")
 
 
 def main_work_tree(folder: Path, common: Path, git_dir: Path) -> Path | None:
     """The work tree that is no linked one; None if its place isn't recorded and `folder` isn't in it."""
     top = Git(folder)("rev-parse", "--show-toplevel", ok=(0, 128))
     if git_dir == common and top.code == 0:
-        return Path(top.line).resolve()
-    configured = Git(common, {"GIT_DIR": str(common)})("config", "--get", "core.worktree", ok=(0, 1)).line
+        return Path(path_of(top)).resolve()
+    configured = path_of(Git(common, {"GIT_DIR": str(common)})("config", "--get", "core.worktree", ok=(0, 1)))
     if configured:
         return (common / configured).resolve()
     is_bare = Git(common, {"GIT_DIR": str(common)})("config", "--get", "--bool", "core.bare", ok=(0, 1)).line == "true"

@@ -82,8 +82,8 @@ class Worktree:
     def intact(self) -> bool:
         """Whether folder and registration still belong together; an agent may have removed or replaced either."""
         try:
-            return self.readable() and (self.folder / ".git").read_text() == f"gitdir: {self.git_dir}\n"
-        except (OSError, UnicodeDecodeError):
+            return self.readable() and (self.folder / ".git").read_bytes() == os.fsencode(f"gitdir: {self.git_dir}\n")
+        except OSError:
             return False
 
     def readable(self) -> bool:
@@ -292,7 +292,7 @@ class Pool:
 
 def registered(folder: Path, repository: Repository) -> Path:
     """The git directory that the new worktree's `.git` file names."""
-    text = (folder / ".git").read_text()
+    text = os.fsdecode((folder / ".git").read_bytes())
     git_dir = Path(text.removeprefix("gitdir: ").rstrip("\n"))
     if git_dir.parent != repository.common / "worktrees":
         raise RepositoryError(f"{folder} was registered in an unexpected place: {git_dir}")

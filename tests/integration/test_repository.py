@@ -275,3 +275,33 @@ def test_opening_writes_nothing_that_git_status_shows(tmp_path: Path) -> None:
     LocalSessionHost(repo.path)
     repo.check_sound()
     assert sorted(path.name for path in repo.path.iterdir()) == [".git", "a.txt"]
+
+
+PLACES = {
+    "a newline": b"new\nline",
+    "a newline at the end": b"newline\n",
+    "no UTF-8": b"bad\xff",
+    "a space": b"sp ace",
+    "an escape": b"esc\x1b[31m",
+}
+
+
+@pytest.mark.parametrize("name", PLACES.values(), ids=PLACES)
+def test_a_repository_works_wherever_it_is(tmp_path: Path, name: bytes) -> None:
+    """Also with worktrees that the next host finds, and a linked worktree of the user's beside it."""
+    repo = make_repo(tmp_path / os.fsdecode(name))
+    repo.git("branch", "side")
+    linked = tmp_path / ("linked " + os.fsdecode(name))
+    repo.git("worktree", "add", "-q", str(linked), "side")
+    check = ("sh", "-c", "test -e $DISPATCH_SLICE.txt")
+    for slice_id in ("s1", "s2"):
+        with workshop(repo) as shop:
+            [state] = shop.run(assignment(slice_id, "echo hi > $DISPATCH_SLICE.txt", verify=check))
+            assert (state.phase, state.detail) == (SessionPhase.MERGED, "")
+    repo.check_sound()
+    assert (repo.path / "s2.txt").exists()
+    assert len(list((repo.root / "worktrees").glob("*.lock"))) == 1
+    with workshop(repo, folder=linked) as shop:
+        assert shop.run(assignment("s3", "echo hi > s3.txt"))[0].phase is SessionPhase.MERGED
+    assert (linked / "s3.txt").exists()
+    assert repo.git("-C", str(linked), "status", "--porcelain") == ""

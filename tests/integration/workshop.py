@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import subprocess
 import threading
 import time
@@ -29,9 +30,9 @@ class Repo:
         self.git("config", "user.email", "person@example.org")
 
     def git(self, *words: str, ok: bool = True) -> str:
-        done = subprocess.run(("git", *words), cwd=self.path, capture_output=True, text=True, check=False)
-        assert not ok or done.returncode == 0, f"git {' '.join(words)}: {done.stderr}"
-        return done.stdout.rstrip("\n")
+        done = subprocess.run(("git", *words), cwd=self.path, capture_output=True, check=False)
+        assert not ok or done.returncode == 0, f"git {' '.join(words)}: {os.fsdecode(done.stderr)}"
+        return os.fsdecode(done.stdout).rstrip("\n")
 
     def write(self, name: str, text: str) -> None:
         path = self.path / name
