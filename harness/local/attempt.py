@@ -13,7 +13,16 @@ import attrs
 from harness.local.errors import GitError, LocalHostError, RepositoryError, SupersededError
 from harness.local.folder import SessionFolder
 from harness.local.git import Git
-from harness.local.merge import CheckoutInTheWayError, Conflict, Merged, advance, check_room, combine, merge
+from harness.local.merge import (
+    CheckoutInTheWayError,
+    Conflict,
+    Merged,
+    advance,
+    catch_up,
+    check_room,
+    combine,
+    merge,
+)
 from harness.local.outcome import (
     LINE_LIMIT,
     MERGED,
@@ -182,6 +191,7 @@ class Attempt:
         """
         while self.rounds < MERGE_ROUNDS:
             self.rounds += 1
+            catch_up(self.site.repository)
             with self.site.repository.writing() as git:
                 main = self.site.repository.tip(self.site.repository.main_ref)
                 if self._on_main_already(main):

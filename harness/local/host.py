@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Callable
@@ -12,8 +13,8 @@ import attrs
 import pykka
 
 from harness.local.binding import Bindings, bound_elsewhere
-from harness.local.errors import HostClosedError, NoSessionError
-from harness.local.merge import recover
+from harness.local.errors import HostClosedError, LocalHostError, NoSessionError
+from harness.local.merge import catch_up, recover
 from harness.local.message import Message, Open, Session, Stage, Stop, Sweep
 from harness.local.process import ProcessWatcher
 from harness.local.record import Records
@@ -23,6 +24,8 @@ from harness.local.settle import drop_kept_on_main
 from harness.local.site import MergeQueue, Site, check, check_name
 from harness.local.worktree import Pool
 from harness.session import Assignment, SessionPhase, SessionState
+
+logger = logging.getLogger(__name__)
 
 MERGED_RECORD_LIFE_S = 30 * 86400.0  #: far longer than any graph takes to hear that a slice of its has merged
 SWEEPERS = 4  #: at once; each may have to wait for processes to heed SIGTERM
@@ -61,6 +64,7 @@ class LocalSessionHost:
     def __init__(self, repository: Path | str, *, main: str | None = None, state_dir: Path | str | None = None) -> None:
         self._repository = Repository.open(Path(repository), main)
         recover(self._repository)
+        catch_up(self._repository)
         self._repository.check_checkouts()
         self._main_named = main is not None
         self._report: Callable[[SessionState], None] | None = None
@@ -204,6 +208,10 @@ class LocalSessionHost:
         if self._started:
             self._watcher.stop(kill=True)
         self._site.pool.close()
+        try:
+            catch_up(self._repository)
+        except (LocalHostError, OSError) as error:
+            logger.warning("checkouts of %s may be behind: %s", self.main, error)
         return stopped and ended
 
     def _start(self) -> None:

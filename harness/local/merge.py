@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import contextlib
 import json
+import logging
 import re
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import attrs
@@ -20,8 +21,11 @@ import attrs
 from harness.local.errors import GitError, RepositoryError
 from harness.local.git import LOCKED, Git
 from harness.local.record import UNFINISHED, drop_unfinished, write_durably
-from harness.local.repository import Checkout, Repository, listing
+from harness.local.repository import Checkout, Repository, head_of, listing
+from harness.local.trail import left_at, note_passage
 from harness.text import sanitize
+
+logger = logging.getLogger(__name__)
 
 PATH_LIMIT = 100
 
@@ -102,13 +106,16 @@ def advance(repository: Repository, git: Git, merged: Merged, then: str, confirm
 @contextlib.contextmanager
 def files_moved(repository: Repository, merged: Merged) -> Iterator[Callable[[], None]]:
     """The user's checkouts of main hold the merged files within the block; its value takes them back to main."""
-    checkouts = list(repository.checkouts(repository.main_ref))
-    if not checkouts:
+    if not any(repository.work_trees()):
         yield lambda: None
         return
+    checkouts = list(repository.checkouts(repository.main_ref))
     moved: dict[Checkout, tuple[int, int]] = {}
+    undone = False
 
     def undo() -> None:
+        nonlocal undone
+        undone = True
         for checkout in moved:
             move_files(repository, checkout, merged.commit, repository.tip(repository.main_ref))
         moved.clear()
@@ -123,10 +130,51 @@ def files_moved(repository: Repository, merged: Merged) -> Iterator[Callable[[],
         journal_of(repository).unlink()
         raise
     yield undo
-    for checkout, stamp in moved.items():
-        if index_stamp(checkout) != stamp:
-            mend_index(repository, checkout, merged)
+    if not undone:
+        follow(repository, merged, moved)
     journal_of(repository).unlink()
+
+
+def follow(repository: Repository, merged: Merged, moved: Mapping[Checkout, tuple[int, int]]) -> None:
+    """Once main has moved: brings along who came to main meanwhile, takes back who left it, mends, and notes all that.
+
+    An error is logged, as main has the merge; who was left behind is looked at again by `catch_up`.
+    """
+    along = set()
+    for checkout in repository.work_trees():
+        on_main = head_of(checkout.git_dir) == f"ref: {repository.main_ref}"
+        try:
+            if on_main and checkout not in moved:
+                move_files(repository, checkout, merged.main, merged.commit)
+            elif on_main and index_stamp(checkout) != moved[checkout]:
+                mend_index(repository, checkout, merged)
+            elif not on_main and checkout in moved:
+                move_files(repository, checkout, merged.commit, "HEAD")
+        except (RepositoryError, GitError, OSError) as error:
+            logger.warning("the files in %s did not go along with a merge: %s", checkout.folder, error)
+            continue
+        along |= {checkout} if on_main else set()
+    note_passage(repository, merged.main, along)
+
+
+def catch_up(repository: Repository) -> None:
+    """Brings along the checkouts of main that a merge left behind: nothing of what a person changed is touched.
+
+    Called at the start, before each merge, and at the end.
+    """
+    behind = {checkout: left_at(repository, checkout) for checkout in repository.checkouts(repository.main_ref)}
+    if not any(behind.values()):
+        return
+    with repository.writing():
+        for checkout in repository.checkouts(repository.main_ref):
+            old, tip = left_at(repository, checkout), repository.tip(repository.main_ref)
+            if not old or not tip or old == tip:
+                continue
+            try:
+                move_files(repository, checkout, old, tip)
+                note_passage(repository, "", [checkout])
+            except (RepositoryError, GitError) as error:
+                logger.warning("the files in %s are behind %s: %s", checkout.folder, repository.main, error)
 
 
 def update_main(repository: Repository, git: Git, merged: Merged, then: str) -> GitError | None:
@@ -232,7 +280,7 @@ def sides(raw: str) -> dict[str, tuple[str, str]]:
 
 def journal_text(checkouts: Sequence[Checkout], merged: Merged) -> str:
     places = [[str(checkout.git_dir), str(checkout.folder)] for checkout in checkouts]
-    return json.dumps({"commit": merged.commit, "checkouts": places}) + "\n"
+    return json.dumps({"commit": merged.commit, "main": merged.main, "checkouts": places}) + "\n"
 
 
 def recover(repository: Repository) -> None:
@@ -248,11 +296,13 @@ def recover(repository: Repository) -> None:
             entry = json.loads(journal_of(repository).read_text())
         except FileNotFoundError:
             return  # another process was quicker
-        current = list(repository.checkouts(repository.main_ref))
-        for git_dir, folder in entry["checkouts"]:
-            checkout = Checkout(Path(git_dir), Path(folder))
-            if checkout in current:
-                move_files(repository, checkout, entry["commit"], repository.tip(repository.main_ref))
+        current = set(repository.checkouts(repository.main_ref))
+        along = current & {Checkout(Path(git_dir), Path(folder)) for git_dir, folder in entry["checkouts"]}
+        tip = repository.tip(repository.main_ref)
+        for checkout in along:
+            move_files(repository, checkout, entry["commit"], tip)
+        if tip != entry.get("main"):  # which older releases didn't note
+            note_passage(repository, entry.get("main", ""), along)
         journal_of(repository).unlink()
 
 

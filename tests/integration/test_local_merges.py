@@ -475,3 +475,89 @@ def test_random_edits_of_one_file_either_merge_or_conflict(repo: Repo) -> None:
     assert len(closed) + len(repo.merges()) == 12
     assert all(ended[slice_id].detail == "merge conflict in f.txt" for slice_id in closed)
     repo.check_sound()
+
+
+def in_the_middle_of_a_merge(repo: Repo, hook: str, when: str, command: str) -> None:
+    """The user's git command runs once between their files and main."""
+    install_hook(
+        repo,
+        hook,
+        f'{when} && mkdir "{repo.path}/.git/once" 2> /dev/null || exit 0\n'
+        f"unset GIT_DIR GIT_WORK_TREE GIT_INDEX_FILE; cd {repo.path} && git {command}; exit 0",
+    )
+
+
+def test_a_checkout_that_comes_to_main_in_the_middle_of_a_merge_goes_along(repo: Repo) -> None:
+    repo.git("checkout", "-q", "--detach")
+    repo.write("mine.txt", "mine\n")
+    repo.git("add", "mine.txt")
+    in_the_middle_of_a_merge(
+        repo, "reference-transaction", 'test "$1" = prepared && grep -q refs/heads/main', "checkout -q main"
+    )
+    with workshop(repo, main="main") as shop:
+        assert run(shop, "echo hi > b.txt; echo changed > a.txt").phase is MERGED
+        assert repo.git("symbolic-ref", "HEAD") == "refs/heads/main"
+        assert repo.git("status", "--porcelain") == "A  mine.txt"
+        assert (repo.path / "a.txt").read_text() == "changed\n"
+
+
+@pytest.mark.parametrize("command", ["checkout -q --detach main~0", "checkout -q topic"])
+def test_a_checkout_that_leaves_main_in_the_middle_of_a_merge_takes_nothing_along(shop: Workshop, command: str) -> None:
+    shop.repo.git("checkout", "-q", "-b", "topic")
+    shop.repo.commit("topic.txt", "topic\n")
+    shop.repo.git("checkout", "-q", "main")
+    in_the_middle_of_a_merge(shop.repo, "post-index-change", f'test "$GIT_DIR" = "{shop.repo.path}/.git"', command)
+    assert run(shop, "echo hi > b.txt; echo changed > a.txt").phase is MERGED
+    assert shop.repo.git("symbolic-ref", "-q", "HEAD", ok=False) != "refs/heads/main"
+    shop.repo.check_sound()
+    assert not (shop.repo.path / "b.txt").exists()
+
+
+def finish_a_checkout_of(repo: Repo, old: str) -> None:
+    """The last step of a `git checkout main` that looked main up when it was `old`."""
+    entry = f"{old} {old} Person <person@example.org> 1700000000 +0000\tcheckout: moving from {old} to main\n"
+    with (repo.path / ".git" / "logs" / "HEAD").open("a") as log:
+        log.write(entry)
+    (repo.path / ".git" / "HEAD").write_text("ref: refs/heads/main\n")
+
+
+@pytest.mark.parametrize("when", ["merge", "close", "start"])
+@pytest.mark.parametrize("merges", [1, 2])
+def test_a_checkout_that_merges_outran_is_brought_along(repo: Repo, when: str, merges: int) -> None:
+    """At the next merge, when the host closes, or when the next one starts, which else would call it dirty."""
+    old = repo.git("rev-parse", "main")
+    repo.git("checkout", "-q", "--detach")
+    with workshop(repo, main="main") as shop:
+        for n in range(merges):
+            assert shop.run(assignment(f"s{n}", f"echo hi > {n}.txt; echo {n} > a.txt"))[0].phase is MERGED
+        if when != "start":
+            finish_a_checkout_of(repo, old)
+            assert repo.git("status", "--porcelain") != ""
+        if when == "merge":
+            assert shop.run(assignment("next", "echo next > next.txt"))[0].phase is MERGED
+            repo.check_sound()
+    if when == "start":
+        finish_a_checkout_of(repo, old)
+        with workshop(repo):
+            repo.check_sound()
+    repo.check_sound()
+    assert (repo.path / "a.txt").read_text() == f"{merges - 1}\n"
+
+
+def test_what_a_person_takes_back_in_their_checkout_is_not_taken_for_a_merge_that_outran_it(repo: Repo) -> None:
+    """They came to main when it had the merge, or were brought along, and staged its opposite."""
+    old = repo.git("rev-parse", "main")
+    repo.git("checkout", "-q", "--detach")
+    with workshop(repo, main="main") as shop:
+        assert shop.run(assignment("s1", "echo hi > b.txt"))[0].phase is MERGED
+        repo.git("checkout", "-q", "main")
+        repo.git("rm", "-q", "b.txt")
+        assert shop.run(assignment("s2", "echo 2 > 2.txt"))[0].phase is MERGED
+        assert repo.git("status", "--porcelain") == "D  b.txt"
+        repo.git("checkout", "-q", "-f", "--detach", old)
+        assert shop.run(assignment("s3", "echo 3 > 3.txt"))[0].phase is MERGED
+        repo.git("checkout", "-q", "main~1")
+        repo.git("checkout", "-q", old)
+        repo.git("checkout", "-q", "main")
+        repo.git("rm", "-q", "3.txt")
+    assert repo.git("status", "--porcelain") == "D  3.txt"
