@@ -17,7 +17,7 @@ from dispatch.cli.bench import bench
 from dispatch.cli.demo import demo
 from dispatch.cli.ending import ended
 from dispatch.cli.graphs import graphs
-from dispatch.cli.operate import cancel, hold, release, retry
+from dispatch.cli.operate import cancel, hold, merged, release, retry
 from dispatch.cli.plan import plan, schema
 from dispatch.cli.read import explain, list_slices, log
 from dispatch.cli.run import run
@@ -67,6 +67,7 @@ app.command()(explain)
 app.command()(log)
 app.command()(cancel)
 app.command()(retry)
+app.command()(merged)
 app.command()(hold)
 app.command()(release)
 app.command()(schema)

@@ -1,11 +1,13 @@
-"""`cancel`, `retry`, `hold` and `release`: the operator's commands, on a stored graph that no process runs."""
+"""`cancel`, `retry`, `merged`, `hold`, `release`: the operator's commands, on a stored graph that no process runs."""
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
+
+import typer
 
 from dispatch.cli.options import GraphName, GraphRepository, Reason, SliceId, StoreUrl
 
@@ -35,8 +37,32 @@ def cancel(slice_id: SliceId, repo: GraphRepository = None, store: StoreUrl = ""
 
 def retry(slice_id: SliceId, repo: GraphRepository = None, store: StoreUrl = "", graph: GraphName = "") -> None:
     """Queue a slice again that has failed or is in review; `run` then starts it."""
+    from dispatch.cli.ending import RefusedError
+    from dispatch.errors import SliceFinishedError
+    from dispatch.slice import SliceState
+
     with _owned(slice_id, repo, store, graph) as service:
-        service.retry(slice_id)
+        try:
+            service.retry(slice_id)
+        except SliceFinishedError as finished:
+            if finished.state != SliceState.CANCELED.value:
+                raise
+            raise RefusedError(f"{slice_id!r} is canceled, which is final; give the work a new id") from finished
+
+
+def merged(
+    slice_id: SliceId,
+    pull_request: Annotated[
+        str,
+        typer.Option("--pull-request", metavar="URL", help="By which it was merged.", show_default=False),
+    ] = "",
+    repo: GraphRepository = None,
+    store: StoreUrl = "",
+    graph: GraphName = "",
+) -> None:
+    """Say that a slice's work is on main, as after its review; what depends on it may then start."""
+    with _owned(slice_id, repo, store, graph) as service:
+        service.mark_merged(slice_id, pull_request)
 
 
 def hold(
@@ -51,8 +77,13 @@ def release(
     slice_id: SliceId, reason: Reason = "", repo: GraphRepository = None, store: StoreUrl = "", graph: GraphName = ""
 ) -> None:
     """Hold a slice no more."""
+    import sys
+
     with _owned(slice_id, repo, store, graph) as service:
+        held = service.get(slice_id).hold
         service.release(slice_id, reason)
+        if not held:
+            sys.stdout.write(f"{slice_id} wasn't held\n")
 
 
 @contextlib.contextmanager
@@ -67,6 +98,7 @@ def _owned(slice_id: str, repository: Path | None, url: str, name: str) -> Itera
     from dispatch.cli.places import known_slice
     from dispatch.errors import OwnedElsewhereError
     from dispatch.service import DispatchService
+    from dispatch.view.text import hold_words
 
     choice = Choice.at(url, repository)
     found = choice.graph(name, changing=True)
@@ -81,5 +113,5 @@ def _owned(slice_id: str, repository: Path | None, url: str, name: str) -> Itera
     with service:
         yield service
         view = service.get(slice_id)
-        held = f", held: {view.hold}" if view.hold else ""
+        held = f", {hold_words(view.hold)}" if view.hold else ""
         sys.stdout.write(f"{view.id} is {view.state.value.replace('_', ' ')}{held}\n")

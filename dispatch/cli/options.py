@@ -7,6 +7,18 @@ from typing import Annotated
 
 import typer
 
+
+def named(context: typer.Context, parameter: typer.CallbackParam, value: str) -> str:
+    """A name that was given but is empty, such as that of a variable that isn't set, is no way to ask for the default.
+
+    An empty variable of the environment is: that is how it is unset.
+    """
+    source = context.get_parameter_source(parameter.name or "")
+    if not value and source is not None and source.name == "COMMANDLINE":
+        raise typer.BadParameter("it is empty; leave it out for the default", param_hint=f"'{parameter.opts[0]}'")
+    return value
+
+
 PlanPath = Annotated[
     Path, typer.Argument(metavar="PLAN", help="A plan file: .toml, .yaml or .yml.", show_default=False)
 ]
@@ -19,6 +31,7 @@ StoreUrl = Annotated[
         envvar="DISPATCH_STORE",
         help="Where graphs are kept: sqlite:///path. By default a file in the user's state directory.",
         show_default=False,
+        callback=named,
     ),
 ]
 GraphName = Annotated[
@@ -28,6 +41,7 @@ GraphName = Annotated[
         metavar="NAME",
         help="Which graph; a plan's name will do. By default the only one of the repository you are in.",
         show_default=False,
+        callback=named,
     ),
 ]
 GraphRepository = Annotated[

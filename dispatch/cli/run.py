@@ -13,13 +13,14 @@ from typing import TYPE_CHECKING, Annotated, Protocol
 import attrs
 import typer
 
-from dispatch.cli.ending import DONE, INCOMPLETE, flushed
-from dispatch.cli.options import CapOption, Json, Plain, PlanPath, Repository, StoreUrl
+from dispatch.cli.ending import DONE, FULL, INCOMPLETE, RefusedError, flushed
+from dispatch.cli.options import CapOption, Json, Plain, PlanPath, Repository, StoreUrl, named
 
 if TYPE_CHECKING:
     from dispatch.cli.admission import Admission
     from dispatch.cli.interrupts import Gate, Interrupts
     from dispatch.cli.output import Output
+    from dispatch.cli.reviews import Reviews
     from dispatch.cli.watch import Outcome
     from dispatch.plans import PlanFile
     from dispatch.service import DispatchService
@@ -31,6 +32,11 @@ if TYPE_CHECKING:
     from harness.local import LocalSessionHost
 
 CLOSING_S = 30.0  #: beyond the longest grace of a slice, for merges that are under way
+
+TAKEN_OVER = (
+    "the graph was taken over by another process, which runs it now; the sessions of this one were stopped:"
+    " `list` shows where it stands"
+)
 
 
 class Operator(Protocol):
@@ -45,7 +51,10 @@ class Operator(Protocol):
 
 @attrs.frozen
 class Request:
-    """What was asked for on the command line, or by a program, which may send an operator along."""
+    """What was asked for on the command line, or by a program, which may send an operator along.
+
+    `repeatable`: who stops the run can go on with it later, and is told so.
+    """
 
     plan: Path
     repository: Path
@@ -57,6 +66,7 @@ class Request:
     plain: bool
     json: bool
     operator: Operator | None = None
+    repeatable: bool = True
 
 
 @attrs.frozen
@@ -83,10 +93,13 @@ def run(
             metavar="NAME",
             help="The graph's name; by default the plan's, with a digest of the repository's path.",
             show_default=False,
+            callback=named,
         ),
     ] = "",
     cap: CapOption = None,
-    wait: Annotated[bool, typer.Option("--wait", help="Stay for reviews and commands when nothing can start.")] = False,
+    wait: Annotated[
+        bool, typer.Option("--wait", help="Stay until all slices are finished, for reviews that are to be merged.")
+    ] = False,
     take_over: Annotated[bool, typer.Option("--take-over", help="Take the graph over from its present owner.")] = False,
     plain: Plain = False,
     json: Json = False,
@@ -101,13 +114,19 @@ def run(
 def run_plan(request: Request) -> int:
     """The exit status of a run."""
     from dispatch.cli.interrupts import Gate, Interrupts
+    from dispatch.errors import DispatchError, OwnershipLostError
     from dispatch.plans import read_plan
 
     plan = read_plan(request.plan)
     gate = Gate()
     interrupts = Interrupts(gate)
     with interrupts.heeded():
-        summary = _run(request, plan, gate, interrupts)
+        try:
+            summary = _run(request, plan, gate, interrupts)
+        except DispatchError as error:
+            if isinstance(error, OwnershipLostError) or isinstance(error.__cause__, OwnershipLostError):
+                raise RefusedError(TAKEN_OVER) from error
+            raise
         _print(request, summary, interrupts)
     return DONE if summary.complete else interrupts.status or INCOMPLETE
 
@@ -116,6 +135,7 @@ def _run(request: Request, plan: PlanFile, gate: Gate, interrupts: Interrupts) -
     from dispatch.cli.binding import bind, bind_if_stored
     from dispatch.cli.output import output
     from dispatch.cli.places import graph_of, store_at
+    from dispatch.cli.reviews import Reviews
     from dispatch.weights import LearnedWeights
     from harness.local import LocalSessionHost
 
@@ -131,7 +151,8 @@ def _run(request: Request, plan: PlanFile, gate: Gate, interrupts: Interrupts) -
             graph_id = graph_id or bind(host, store, graph)  # by now it is stored
             target = f"merges into {host.main} in {request.repository}"
             start = _begin(plan, service, gate, weights, progress, target)
-            outcome = _watch(request, service, host, progress, interrupts, start, patience_s)
+            reviews = Reviews(request.repository, host.main, graph_id)
+            outcome = _watch(request, service, host, reviews, progress, interrupts, start, patience_s)
             host.close(patience_s)  # before the claim is given up: no session outlives it
     return _summary(request, plan, store, host, start, outcome, interrupts.name)
 
@@ -177,6 +198,10 @@ def _begin(
     admission = admit(plan, stored.slices, stored.intents)
     if admission.slices:
         service.enqueue_many(admission.slices)
+    for slice_ in admission.revised:
+        service.revise(slice_)
+    for slice_id in admission.failed:
+        service.retry(slice_id)
     for intent in admission.intents:
         service.declare_intent(intent)
     before = service.snapshot()
@@ -189,13 +214,13 @@ def _begin(
     return Start(before, expected, cap, began_at)
 
 
-def _announce(
-    plan: PlanFile, admission: Admission, before: Snapshot, cap: Cap, progress: Output, target: str
-) -> None:
+def _announce(plan: PlanFile, admission: Admission, before: Snapshot, cap: Cap, progress: Output, target: str) -> None:
     from dispatch.view.text import clean, count, line, listed
 
     new = f"{count(len(plan.slices), 'slice')}, {len(admission.slices):,} new"
-    lines = [f"graph {before.graph} in {before.store.url}: {new}", target, cap.derivation]
+    lines = [f"graph {before.graph} in {before.store.url}: {new}", target, cap.short]
+    if admission.revised:
+        lines.append(f"mended, and queued: {listed([slice_.id for slice_ in admission.revised], 5)}")
     if admission.kept:
         lines.append(f"finished already, and kept as they were stored: {listed(admission.kept, 5)}")
     progress.write(line(clean(words), cells=progress.width) for words in lines)
@@ -205,6 +230,7 @@ def _watch(
     request: Request,
     service: DispatchService,
     host: LocalSessionHost,
+    reviews: Reviews,
     progress: Output,
     interrupts: Interrupts,
     start: Start,
@@ -221,7 +247,7 @@ def _watch(
     screen = screen_on(progress)
     operator = request.operator
     try:
-        watch = Watch(service, host, screen, interrupts, notices, start.snapshot, start.began_at)
+        watch = Watch(service, host, screen, interrupts, notices, reviews, start.snapshot, start.began_at)
         with operator.beside(service, host, notices.tell) if operator else contextlib.nullcontext():
             return watch.until_over(wait=request.wait, patience_s=patience_s)
     finally:
@@ -273,6 +299,7 @@ def _summary(
         began_at=start.began_at,
         interrupted=interrupted,
         prediction=_prediction(start, endings),
+        repeatable=request.repeatable,
         reach=reaching(store, outcome.snapshot.graph, request.repository),
     )
 
@@ -317,7 +344,7 @@ def _print(request: Request, summary: Summary, interrupts: Interrupts) -> None:
             print_document(summary_document(summary))
         else:
             out.write(summary_lines(summary, out.width, out.chart_width, out.glyphs))
-    except OSError:
-        if not interrupts.count:
+    except OSError as error:
+        if not interrupts.count or error.errno in FULL:
             raise
         flushed()

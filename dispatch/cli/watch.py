@@ -11,25 +11,29 @@ import logging
 import signal
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
 import attrs
 
 from dispatch.cli.interrupts import Interrupts
 from dispatch.cli.screen import Screen
+from dispatch.errors import StoreUnavailableError, TimedOutError
 from dispatch.offline import states
 from dispatch.service import DispatchService
 from dispatch.slice import FINISHED
 from dispatch.view.events import Event, events_between
 from dispatch.view.frame import Scene
 from dispatch.view.standing import Standing, standing
-from dispatch.views import Snapshot
+from dispatch.views import SliceView, Snapshot
 from harness.local import RunningSession
+
+logger = logging.getLogger(__name__)
 
 SOONEST_S = 0.125  #: between two looks, and between two frames
 SHARE = 50  #: a look that took t seconds is followed by none for SHARE * t
 TICK_S = 1.0  #: how often the clock on the screen moves
+REVIEWS_S = 2.0  #: between two looks for reviews that have been merged
 NAP_S = 0.25  #: how soon a signal is heeded
 RECENT = 200  #: events that are kept to be shown
 WAITS = 12  #: frontier slices whose reasons are asked for: each takes its owner a sort of the frontier
@@ -43,6 +47,12 @@ class Host(Protocol):
     def running(self) -> Sequence[RunningSession]: ...
 
     def close(self, timeout: float = ...) -> bool: ...
+
+
+class Reviews(Protocol):
+    """Knows which slices in review have been merged; any thread may ask, but it takes a while."""
+
+    def merged(self, views: Iterable[SliceView]) -> list[str]: ...
 
 
 @attrs.frozen
@@ -63,13 +73,14 @@ class Watch:
         screen: Screen,
         interrupts: Interrupts,
         notices: Notices,
+        reviews: Reviews,
         before: Snapshot,
         began_at: float,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._service, self._host, self._screen = service, host, screen
         self._interrupts, self._notices, self._clock = interrupts, notices, clock
-        self._began_at = began_at
+        self._reviews, self._began_at = reviews, began_at
         self._seen = -1
         self._snapshot = before
         self._counts = states(before.slices)
@@ -78,6 +89,7 @@ class Watch:
         self._events: collections.deque[Event] = collections.deque(maxlen=RECENT)
         self._news: list[Event] = []
         self._next_look = self._next_frame = self._next_tick = 0.0
+        self._next_reviews = float("-inf")
         self._looked = 0.0
         self._notice = ""
         self._closing: threading.Thread | None = None
@@ -91,6 +103,7 @@ class Watch:
         Raises what the service raises once it can't go on (`OwnershipLostError`, `NotRunningError`).
         """
         while True:
+            self._take_merges()
             changes = self._service.wait_for_change(self._seen, min(NAP_S, self._until_tick()))
             self._heed(patience_s)
             if changes != self._seen:
@@ -117,6 +130,18 @@ class Watch:
         self._add(sorted(news, key=lambda event: event.at))
         self._looked = self._clock()
         self._next_look = self._looked + max(SOONEST_S, SHARE * (self._looked - began))
+
+    def _take_merges(self) -> None:
+        """Tell the service which reviews have been merged, now and then."""
+        began = self._clock()
+        if began < self._next_reviews or self._closing is not None:
+            return
+        try:
+            for slice_id in self._reviews.merged(self._snapshot.slices):
+                self._service.mark_merged(slice_id)
+        except (StoreUnavailableError, TimedOutError) as problem:
+            logger.warning("a review that was merged can't be noted yet: %s", problem)
+        self._next_reviews = began + max(REVIEWS_S, SHARE * (self._clock() - began))
 
     def _why(self, slice_id: str) -> str:
         reasons = self._service.explain(slice_id).reasons

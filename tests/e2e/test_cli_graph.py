@@ -76,13 +76,13 @@ def test_an_owned_graph_is_read_undisturbed_and_not_operated_on(desk: Desk) -> N
 def test_take_over_fences_the_run_that_owned_the_graph(desk: Desk) -> None:
     first = desk.start("run", desk.plan(BUSY))
     until(desk.mark("up").exists, first)
-    desk.mark("go").touch()
-    second = desk.run("run", desk.folder / "plan.toml", "--take-over")
-    assert second.returncode == 0, second.stderr
+    second = desk.start("run", desk.folder / "plan.toml", "--take-over")
     code, _, err = end(first)
-    if code:  # it was quicker than the other, or was told
-        assert (code, err.count("\n")) == (2, 1)
-        assert "was taken over by another process" in err
+    assert (code, err.count("\n")) == (2, 1), err
+    assert "was taken over by another process, which runs it now; the sessions of this one were stopped" in err
+    desk.mark("go").touch()
+    code, _, err = end(second)
+    assert code == 0, err
     assert {each["state"] for each in desk.document("list")["slices"]} == {"merged"}
     desk.check_clean()
 
@@ -96,6 +96,9 @@ def test_a_graph_at_rest_is_operated_on_and_nothing_starts(desk: Desk) -> None:
     steps = [
         (("hold", "b", "--reason", "not before lunch"), "b is queued, held: not before lunch\n"),
         (("release", "a"), "a is queued\n"),
+        (("release", "a"), "a wasn't held\na is queued\n"),
+        (("hold", "a"), "a is queued, held\n"),
+        (("release", "a"), "a is queued\n"),
         (("retry", "bad"), "bad is queued\n"),
         (("cancel", "bad"), "bad is canceled\n"),
     ]
@@ -103,7 +106,8 @@ def test_a_graph_at_rest_is_operated_on_and_nothing_starts(desk: Desk) -> None:
         done = desk.ask(*words)
         assert (done.returncode, done.stdout, done.stderr) == (0, answer, "")
     refused = desk.run("retry", "bad")
-    assert (refused.returncode, refused.stderr) == (2, "error: cannot retry 'bad': it is canceled\n")
+    final = "error: 'bad' is canceled, which is final; give the work a new id\n"
+    assert (refused.returncode, refused.stderr) == (2, final)
     listed = desk.document("list")
     assert {each["id"]: each["state"] for each in listed["slices"]} == {
         "a": "queued",
@@ -118,7 +122,7 @@ def test_a_graph_at_rest_is_operated_on_and_nothing_starts(desk: Desk) -> None:
     assert desk.merged() == []
     text = desk.ask("explain", "a").stdout
     assert "no process runs the graph; start it with `run`" in text
-    assert "rank 1: critical path" in text
+    assert "rank 1: critical path 2 slices, urgency none" in text
 
 
 def test_the_log_of_every_attempt_is_at_hand(desk: Desk) -> None:
@@ -180,11 +184,19 @@ def test_what_a_killed_run_left_is_told_as_cut_off_and_gone_on_with(desk: Desk) 
     listed = desk.document("list")
     assert listed["owner"] is None
     assert {each["state"] for each in listed["slices"]} == {"queued"}
-    assert "attempt 1: was cut off" in desk.ask("explain", "works").stdout
+    assert "attempt 1: lost  " in desk.ask("explain", "works").stdout
+    told = desk.document("log", "works")
+    assert (told["outcome"], told["ended_at"]) == ("lost", None)
     desk.mark("go").touch()
     again = desk.run("run", desk.folder / "plan.toml", "--json")
     assert again.returncode == 0, again.stderr
     assert {each["id"]: each["attempts"] for each in json.loads(again.stdout)["slices"]}["works"] == 2
+    first, second = desk.document("explain", "works")["attempts"]
+    assert (first["outcome"], first["ended_at"]) == ("lost", None)
+    assert second["outcome"] == "merged"
+    told = desk.ask("explain", "works").stdout
+    assert "attempt 1: lost  " in told
+    assert "for the next attempt" not in told
     desk.check_clean()
 
 

@@ -146,6 +146,9 @@ MISUSES = [
     (("run", "plan.toml", "--cap", "x"), "Invalid value for '--cap'", 2),
     (("plan", "plan.toml", "--cap", "-3"), "Invalid value for '--cap'", 2),
     (("list", "--jsn"), "--jsn", 2),
+    (("list", "--graph", ""), "Invalid value for '--graph': it is empty", 2),
+    (("run", "plan.toml", "--graph", ""), "Invalid value for '--graph': it is empty", 2),
+    (("run", "plan.toml", "--store", ""), "Invalid value for '--store': it is empty", 2),
     (("lst",), "No such command 'lst'", 2),
     (("log", "a", "--attempt", "0"), "Invalid value for '--attempt'", 2),
 ]

@@ -45,6 +45,12 @@ def test_a_hold_is_told_with_its_reason() -> None:
     assert reasons(rig) == [Reason(ReasonCode.HELD, "held: until Monday")]
 
 
+def test_a_hold_without_a_reason_is_told_once() -> None:
+    rig = Rig(work("x"), cap=0)
+    rig.do(Hold("x", ""))
+    assert reasons(rig)[0] == Reason(ReasonCode.HELD, "held")
+
+
 PREDECESSORS = [
     (SliceState.QUEUED, ReasonCode.DEPENDS_ON, "depends on x, which is queued"),
     (SliceState.RUNNING, ReasonCode.DEPENDS_ON, "depends on x, which runs"),

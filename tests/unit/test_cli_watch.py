@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 from collections.abc import Iterable
 from typing import Any
 
 import pytest
 
-from dispatch.cli.watch import HURRYING, SHARE, STOPPING, Notices, Outcome, Watch
+from dispatch.cli.watch import HURRYING, REVIEWS_S, SHARE, STOPPING, Notices, Outcome, Watch
 from dispatch.commands import Enqueue, MarkMerged
-from dispatch.errors import NotRunningError
+from dispatch.errors import NotRunningError, StoreUnavailableError
 from dispatch.slice import Slice, SliceState
 from dispatch.view.events import Event
 from dispatch.view.frame import Scene
-from dispatch.views import Explanation, Snapshot
+from dispatch.views import Explanation, SliceView, Snapshot
 from harness import SessionPhase
 from tests.unit.graph_rig import BEGAN_AT, Graph
 
@@ -31,11 +32,14 @@ class Stage:
         self.scenes: list[tuple[float, Scene, list[Event]]] = []
         self.closes: list[float] = []
         self.count, self.broken, self.noted = 0, False, list[int]()
+        self.asked: list[float] = []
+        self.on_main: set[str] = set()
+        self.unavailable = 0  # how many times a merge can't be noted
         self.notices = Notices()
 
     def watched(self, *, wait: bool = False) -> Outcome:
         before = self.graph.snapshot()
-        watch = Watch(self, self, self, self, self.notices, before, BEGAN_AT, clock=lambda: self.now)  # type: ignore[arg-type]
+        watch = Watch(self, self, self, self, self.notices, self, before, BEGAN_AT, clock=lambda: self.now)  # type: ignore[arg-type]
         return watch.until_over(wait=wait, patience_s=5.0)
 
     def pass_time(self, seconds: float) -> None:
@@ -55,6 +59,13 @@ class Stage:
         self.now += self.look_s
         return self.graph.snapshot()
 
+    def mark_merged(self, slice_id: str) -> None:
+        if self.unavailable:
+            self.unavailable -= 1
+            raise StoreUnavailableError("out of reach")
+        merge_by_hand(self.graph, slice_id)
+        self.changes += 1
+
     def explain(self, slice_id: str) -> Explanation:
         return Explanation(self.graph.snapshot().slices[0], ())
 
@@ -65,6 +76,11 @@ class Stage:
     def close(self, timeout: float = 30.0) -> bool:
         self.closes.append(timeout)
         return True
+
+    # the reviews
+    def merged(self, views: Iterable[SliceView]) -> list[str]:
+        self.asked.append(self.now)
+        return [view.id for view in views if view.id in self.on_main and view.state is SliceState.IN_REVIEW]
 
     # the signals
     def note(self, number: int) -> None:
@@ -166,16 +182,55 @@ def test_waiting_stays_until_all_slices_are_finished() -> None:
     stage.script = {
         1.0: stage.changed(lambda: graph.report("a", SessionPhase.CLOSED, pull_request_url="https://x/1")),
         50.0: stage.changed(lambda: graph.do(Enqueue((Slice("b", depends_on=("a",)),)))),
-        99.0: stage.changed(lambda: merge_by_hand(graph)),
+        99.0: stage.changed(lambda: merge_by_hand(graph, "a", "b")),
     }
     outcome = stage.watched(wait=True)
     assert [view.state for view in outcome.snapshot.slices] == [SliceState.MERGED] * 2
     assert stage.now >= 99
 
 
-def merge_by_hand(graph: Graph) -> None:
-    for name in ("a", "b"):
+def merge_by_hand(graph: Graph, *slice_ids: str) -> None:
+    for name in slice_ids:
         graph.do(MarkMerged(name, ""))
+
+
+def in_review(graph: Graph, slice_id: str) -> None:
+    graph.report(slice_id, SessionPhase.CLOSED, pull_request_url="https://x/1")
+
+
+def test_while_it_waits_a_review_that_was_merged_is_found_and_its_dependent_starts() -> None:
+    graph = Graph(Slice("a"), Slice("b", depends_on=("a",)), cap=1)
+    in_review(graph, "a")
+    stage = Stage(graph)
+    stage.script = {
+        30.0: lambda: stage.on_main.add("a"),
+        60.0: stage.changed(lambda: graph.report("b", SessionPhase.MERGED)),
+    }
+    outcome = stage.watched(wait=True)
+    assert [view.state for view in outcome.snapshot.slices] == [SliceState.MERGED] * 2
+    told = {event.slice_id: event.what for _, _, news in stage.scenes for event in news}
+    assert told == {"a": "merged", "b": "merged"}
+    pauses = [after - before for before, after in itertools.pairwise(stage.asked)]
+    assert min(pauses) >= REVIEWS_S
+    assert max(pauses) < REVIEWS_S + 1
+
+
+def test_at_its_start_a_run_finds_the_reviews_that_were_merged_before() -> None:
+    graph = Graph(Slice("a"), cap=1)
+    in_review(graph, "a")
+    stage = Stage(graph)
+    stage.on_main = {"a"}
+    assert stage.watched().snapshot.slices[0].state is SliceState.MERGED
+    assert stage.now < 1
+
+
+def test_a_merge_that_cannot_be_noted_is_noted_later() -> None:
+    graph = Graph(Slice("a"), cap=1)
+    in_review(graph, "a")
+    stage = Stage(graph)
+    stage.on_main, stage.unavailable = {"a"}, 2
+    assert stage.watched(wait=True).snapshot.slices[0].state is SliceState.MERGED
+    assert 2 * REVIEWS_S <= stage.now < 4 * REVIEWS_S
 
 
 def test_without_waiting_a_review_ends_the_run() -> None:
