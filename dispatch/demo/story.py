@@ -69,6 +69,7 @@ def _request(place: Playground, operator: Operator, *, plain: bool) -> Request:
         plain=plain,
         json=False,
         operator=operator,
+        repeatable=False,
     )
 
 
