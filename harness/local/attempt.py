@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import functools
 import logging
 import re
 import secrets
@@ -33,9 +34,10 @@ from harness.local.outcome import (
     failed,
     with_left_out,
 )
+from harness.local.passing import MainGoneError
 from harness.local.process import Child, ProcessMark
 from harness.local.record import Record
-from harness.local.settle import has_merged, only_commit, own_branch, previous_attempt, settle_in
+from harness.local.settle import has_merged, only_commit, own_branch, previous_attempt, settle_in, take_up
 from harness.local.site import Site
 from harness.local.work import farewell, finished_work, keep_commit, keep_work
 from harness.local.worktree import Worktree
@@ -85,21 +87,24 @@ class Attempt:
     def open(cls, site: Site, assignment: Assignment) -> Attempt:
         """Settles the attempt before, and takes a worktree, the slice's record and a folder for the session's files.
 
-        Raises `AlreadyMergedError`; `GitError`, `RepositoryError` or `OrphanError` if it can't be opened, with
-        everything as it was. A graph that is bound to another branch is refused before anything else.
+        The first one of a graph ends what other processes run of it. Raises `AlreadyMergedError`; `NotOwnedError`,
+        `GitError`, `RepositoryError` or `OrphanError` if it can't be opened, with everything as it was. A graph that is
+        bound to another branch is refused before anything else.
         """
         check_bound(site, assignment.graph_id)
+        site.claim.check()
+        site.claim.take_up(assignment.graph_id, functools.partial(take_up, site))
         before = previous_attempt(site, assignment)
         if before is not None and before.phase is SessionPhase.MERGED:
             raise AlreadyMergedError(before.left_out)
         main = site.repository.tip(site.repository.main_ref)
         if not main:
-            raise RepositoryError(f"branch {site.repository.main!r} is gone; make it again with: git branch")
+            raise MainGoneError(site.repository.main)
         base, conflict = starting_point(site, before, main)
         worktree = site.pool.acquire(lambda left: settle_in(site, left))
         try:
             record = attrs.evolve(
-                Record.of(assignment, secrets.token_hex(16)), worktree=worktree.folder.name, base=base
+                Record.of(assignment, secrets.token_hex(16), site.host), worktree=worktree.folder.name, base=base
             )
             worktree.note(record.note)
             take_over(site, record)
@@ -156,6 +161,11 @@ class Attempt:
             quiet_limit_s=recipe.quiet_limit_s,
             quiet_grace_s=recipe.grace_s,
         )
+
+    def check_taken(self) -> None:
+        """Raises `SupersededError` if another process has taken this attempt's place: nothing more of it may start."""
+        if refusal := self.site.records.refusal(self.record):
+            raise SupersededError(refusal)
 
     def note_process(self, mark: ProcessMark) -> None:
         """Writes down which process runs for it. One that is killed before has the token to be found by."""
@@ -277,13 +287,17 @@ class Attempt:
         return lines + (f"delete {self.resumed}\n" if self.resumed and self.site.repository.tip(self.resumed) else "")
 
     def _intend(self, commit: str) -> None:
-        """Writes down which commit is about to become main. Raises `SupersededError` if this attempt may not merge."""
+        """Writes down which commit is about to become main.
+
+        Raises `SupersededError` if this attempt may not merge, and `NotOwnedError` if that can't be told now.
+        """
+        self.site.claim.check()
         self._note(attrs.evolve(self.record, intended=commit), durably=True)
 
     def _note(self, record: Record, *, durably: bool = False) -> None:
         """Writes the changed record down. Raises `SupersededError` if another process has taken its place."""
         if not self.site.records.update(record, durably=durably):
-            raise SupersededError("another process has taken this slice over, for a later attempt")
+            raise SupersededError(self.site.records.refusal(record))
         self.record = record
 
     def _show_pending(self) -> Step:
@@ -349,6 +363,7 @@ def take_over(site: Site, record: Record) -> None:
         latest = site.records.read(record.graph_id, record.slice_id)
         if latest is not None and has_merged(repository, latest):
             raise AlreadyMergedError(latest.left_out)
+        site.claim.check()
         site.records.replace(record)
 
 
@@ -370,7 +385,7 @@ def opening_ending(error: Exception) -> Ending:
         return failed(
             f"branch {found[1]!r} is in the way of {found[1]}/...; rename it with: git branch -m {found[1]} NEW"
         )
-    if isinstance(error, RepositoryError):
+    if isinstance(error, RepositoryError) and not isinstance(error, MainGoneError):
         return failed(str(error))
     return closed(f"could not be opened: {error}")
 

@@ -30,7 +30,14 @@ class StrayedError(LocalHostError):
 
 
 class SupersededError(LocalHostError):
-    """Another process has taken the slice over, for a later attempt: this one must not merge."""
+    """Another process has taken the slice over, for a later attempt, or its graph: this one must not merge."""
+
+
+class NotOwnedError(LocalHostError):
+    """The claim on the graph may be another process's by now: nothing may be merged before it is known not to be."""
+
+    def __init__(self) -> None:
+        super().__init__("another process owns the graph now")
 
 
 class NoSessionError(LocalHostError):

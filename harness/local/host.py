@@ -91,7 +91,6 @@ class LocalSessionHost:
         self._site.bindings.drop_unfinished()
         drop_kept_on_main(self._site)
         self._site.records.prune(time.time() - MERGED_RECORD_LIFE_S)
-        self._left = self._site.records.unsettled()
 
     @property
     def main(self) -> str:
@@ -132,14 +131,24 @@ class LocalSessionHost:
         """
         self._report = report
         with self._mutex:
-            if self._left and not self._closed:
+            if not self._closed and self._site.records.unsettled():
                 self._start()
+
+    def fence(self, owned: Callable[[], bool]) -> None:
+        """A claim on the graph whose sessions are submitted from now on: `owned` says if it is certainly still held.
+
+        `owned` is called often, from any thread. Until it answers true, no session is begun and main is not moved; if
+        it takes too long, a session is closed with its work kept. Called again, the graph is another claim's: what
+        other processes run of it is ended anew. Without a fence every graph is taken to be this host's own.
+        """
+        self._site.claim.fence(owned)
 
     async def submit(self, assignment: Assignment) -> None:
         """Hands the attempt to an actor. Again, it does nothing while the session lives.
 
         No session begins before all that killed processes left here has been ended: until then it could run beside one
-        that its scheduler believes gone. A session of an earlier attempt at the same slice is asked to stop, and this
+        that its scheduler believes gone. So has, at the first one of a graph, what living processes run of it: whoever
+        submits owns the graph. A session of an earlier attempt at the same slice is asked to stop, and this
         one begins when it has. Raises `InvalidAssignmentError`, and `HostClosedError` after `close`.
         """
         check(assignment)
@@ -220,7 +229,8 @@ class LocalSessionHost:
             return
         self._started = True
         self._watcher.start()
-        for records in filter(None, (self._left[start::SWEEPERS] for start in range(SWEEPERS))):
+        left = self._site.records.unsettled()
+        for records in filter(None, (left[start::SWEEPERS] for start in range(SWEEPERS))):
             self._sweeps += 1
             self._tell(self._free_actor(), Sweep(tuple(records)))
 

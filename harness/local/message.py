@@ -23,15 +23,16 @@ class Stage(enum.Enum):
     RUNNING = "running"
     QUEUED = "waiting to merge"
     VERIFYING = "verifying"
-    WAITING = "waiting for your checkout"
+    WAITING = "waiting"
+    UNCLAIMED = "waiting to know who owns the graph"
 
 
 @attrs.define(eq=False)
 class Session:
     """One session, as the host sees it. The actor alone writes to it; any thread may read.
 
-    `silent`: its end is not to be reported, because the host is being closed. `waits`: what the user's checkout has in
-    the way of its merge, in words; empty once it waits no more.
+    `silent`: its end is not to be reported, because the host is being closed. `waits`: what it waits for in that stage, such
+    as a change in the user's checkout that is in the way of its merge, in words; empty once it waits no more.
     """
 
     assignment: Assignment
@@ -95,10 +96,26 @@ class LookAgain:
 
 
 @attrs.frozen
+class AskOwner:
+    """Ask again whether the graph is certainly this process's, and if so go on with `then`, what was kept waiting."""
+
+    session: Session
+    then: Open | Turn
+    give_up_at: float
+
+
+@attrs.frozen
+class TryAgain:
+    """Try the step again that met something which passes."""
+
+    session: Session
+
+
+@attrs.frozen
 class Sweep:
     """Settle what a killed process left of these attempts. Sent to actors that have no session."""
 
     records: tuple[Record, ...]
 
 
-Message: TypeAlias = Open | Start | Stop | Exited | Turn | LookAgain | Sweep
+Message: TypeAlias = Open | Start | Stop | Exited | Turn | LookAgain | AskOwner | TryAgain | Sweep

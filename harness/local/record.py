@@ -33,7 +33,8 @@ class Record:
     the commit it began with, `work` the one it wants merged once it has ended well, `intended` the merge that is about
     to become main. `kept` is the ref that has its unmerged work, and `resume` whether the next attempt goes on from it.
     `left_out` says what of its work no commit could hold, and where that is, in one line. `taken`: another process has
-    taken the slice over and told this attempt's processes to stop.
+    taken the slice, or its graph, over and told this attempt's processes to stop. `host` is the random name of the host
+    that runs it; empty if an earlier release wrote it.
     """
 
     session: str
@@ -60,9 +61,10 @@ class Record:
     turns: int = 0
     taken: bool = False
     left_out: str = ""
+    host: str = ""
 
     @classmethod
-    def of(cls, assignment: Assignment, token: str) -> Record:
+    def of(cls, assignment: Assignment, token: str, host: str = "") -> Record:
         return cls(
             session=assignment.assignment_id,
             graph_id=assignment.graph_id,
@@ -72,6 +74,7 @@ class Record:
             grace_s=assignment.recipe.grace_s,
             title=sanitize(assignment.title, TITLE_LIMIT) or assignment.slice_id,
             wanted=assignment.branch,
+            host=host,
         )
 
     @property
@@ -119,30 +122,43 @@ class Records:
             write_whole(self._path(record.graph_id, record.slice_id), record.to_json())
 
     def update(self, record: Record, *, durably: bool = False) -> bool:
-        """Writes what has become of an attempt; false, and nothing written, if another has taken its place.
+        """Writes what has become of an attempt; false, and nothing written, if it may not: `refusal` says why.
 
-        One that was taken since can only be written to its end. At one stroke for who reads it, and for a kill;
-        `durably` also for a loss of power.
+        One that was taken since can only be written to its end. One that somebody removed is written anew. At one
+        stroke for who reads it, and for a kill; `durably` also for a loss of power.
         """
         with self._lock.held():
-            latest = self.read(record.graph_id, record.slice_id)
-            if latest is None or latest.token != record.token:
-                return False
-            if latest.taken and not record.taken and record.phase is None:
+            if self.refusal(record):
                 return False
             path, text = self._path(record.graph_id, record.slice_id), record.to_json()
             (write_durably if durably else write_whole)(path, text)
             return True
 
+    def refusal(self, record: Record) -> str:
+        """Why the attempt may not go on, in words; empty if it may.
+
+        Without its record it may, unless another attempt at the slice has files here: who took it over made them.
+        """
+        latest = self.read(record.graph_id, record.slice_id)
+        if latest is None:
+            own = self.folder(record.graph_id, record.session)
+            rivals = [path for path in own.parent.glob(f"{record.slice_id}@*") if path != own]
+            return "its record was removed, and there is another attempt at this slice" if rivals else ""
+        if latest.token != record.token:
+            return "another process has taken this slice over, for a later attempt"
+        if latest.taken and not record.taken and record.phase is None:
+            return "another process has taken this graph over"
+        return ""
+
     def take(self, record: Record) -> Record:
-        """Keeps an attempt that has not ended from merging any more; the record as it is then.
+        """Keeps the slice's attempt, if it has not ended, from merging any more; its record as it is then.
 
         Called before its processes are told to stop by another process than its own. That one may live, suspended
         say, and would take an agent that heeds SIGTERM and exits with 0 for one that is done.
         """
         with self._lock.held():
             latest = self.read(record.graph_id, record.slice_id)
-            if latest is None or latest.token != record.token or latest.phase is not None:
+            if latest is None or latest.phase is not None:
                 return latest or record
             taken = attrs.evolve(latest, taken=True)
             write_whole(self._path(record.graph_id, record.slice_id), taken.to_json())
@@ -165,6 +181,11 @@ class Records:
             if record is not None and record.session == folder.name:
                 found.append(record)
         return found
+
+    def under_way(self, graph_id: str) -> list[Record]:
+        """The records of the graph's attempts that have not ended, as far as is known."""
+        found = (self.read(graph_id, path.stem) for path in sorted((self._records / graph_id).glob("*.json")))
+        return [record for record in found if record is not None and record.phase is None]
 
     def prune(self, before: float) -> int:
         """Removes records that were last written before then (Unix seconds) and that nobody needs; says how many.

@@ -6,10 +6,12 @@ thread; agents are watched elsewhere, and their exits come back as messages.
 
     IDLE -Open-> READY -Start-> RUNNING -Exited-> QUEUED -Turn-> VERIFYING -Exited-> ... IDLE
                                                   QUEUED -Turn-> WAITING -LookAgain-> QUEUED ...
+               READY -Open-> UNCLAIMED -AskOwner-> READY          QUEUED -Turn-> UNCLAIMED -AskOwner-> QUEUED ...
 """
 
 from __future__ import annotations
 
+import functools
 import logging
 import shlex
 import time
@@ -20,9 +22,22 @@ import attrs
 import pykka
 
 from harness.local.attempt import IN_THE_WAY, AlreadyMergedError, Attempt, opening_ending
-from harness.local.errors import GitError, LocalHostError, StrayedError, SupersededError
+from harness.local.errors import GitError, LocalHostError, NotOwnedError, StrayedError, SupersededError
 from harness.local.merge import CheckoutInTheWayError
-from harness.local.message import Exited, LookAgain, Message, Open, Session, Stage, Start, Stop, Sweep, Turn
+from harness.local.message import (
+    AskOwner,
+    Exited,
+    LookAgain,
+    Message,
+    Open,
+    Session,
+    Stage,
+    Start,
+    Stop,
+    Sweep,
+    TryAgain,
+    Turn,
+)
 from harness.local.outcome import (
     MERGED,
     STOPPED,
@@ -35,6 +50,7 @@ from harness.local.outcome import (
     verify_ending,
     with_left_out,
 )
+from harness.local.passing import Passing, Tries, passing
 from harness.local.process import Exit, OrphanError
 from harness.local.record import Record
 from harness.local.settle import sweep
@@ -43,6 +59,8 @@ from harness.session import SessionPhase, SessionState
 
 logger = logging.getLogger(__name__)
 
+CLAIM_WAIT_S = 15.0  #: for a claim whose renewal is late; by then it has run out for everybody
+CLAIM_LOOK_S = 0.1
 LOOK_AGAIN_S = 1.0  #: the user's files tell nobody that they have changed
 
 
@@ -59,6 +77,9 @@ class SessionActor(pykka.ThreadingActor):
         self._turn: Callable[[], None] | None = None
         self._failure: Ending | None = None
         self._waits_since: float | None = None
+        self._step: Callable[[], None] | None = None
+        self._stage_of_step = Stage.READY
+        self._tries: Tries | None = None
 
     def on_receive(self, message: Message) -> None:
         """The door: an error ends the session, never the actor."""
@@ -72,11 +93,19 @@ class SessionActor(pykka.ThreadingActor):
             if handler is not None:
                 self._do(message, handler)
 
-    def _do(self, message: Open | Start | Stop | Exited | Turn | LookAgain, handler: Handler) -> None:
+    def _do(
+        self, message: Open | Start | Stop | Exited | Turn | LookAgain | AskOwner | TryAgain, handler: Handler
+    ) -> None:
         try:
             handler(self, message.session, message)
         except Exception as error:  # noqa: BLE001 - the actor's door
-            self._end_with_error(message.session, error)
+            again = self._step if isinstance(message, TryAgain) else None
+            again = again or functools.partial(handler, self, message.session, message)
+            if not self._wait_until_it_passes(message.session, error, again):
+                self._end_with_error(message.session, error)
+        else:
+            if message.session.stage is not Stage.WAITING:
+                self._tries = self._step = None
 
     def _sweep(self, records: tuple[Record, ...]) -> None:
         for record in records:
@@ -88,7 +117,10 @@ class SessionActor(pykka.ThreadingActor):
 
     def _open(self, session: Session, message: Message) -> None:
         try:
-            self._attempt = Attempt.open(self._site, session.assignment)
+            self._attempt = self._attempt or Attempt.open(self._site, session.assignment)
+        except NotOwnedError:
+            self._wait_for_claim(session, Open(session))
+            return
         except AlreadyMergedError as error:
             ending = attrs.evolve(MERGED, detail="an earlier attempt had merged")
             self._end(session, attrs.evolve(ending, detail=with_left_out(ending, str(error))))
@@ -110,9 +142,12 @@ class SessionActor(pykka.ThreadingActor):
         """Starts a command of the recipe and goes on to `stage`; the session has ended if that can't be done."""
         assert self._attempt is not None
         child = self._attempt.child(argv)
+        self._attempt.check_taken()
         try:
             session.running = self._site.watcher.spawn(child, lambda exit_: self._tell(Exited(session, exit_)))
         except OSError as error:
+            if self._passing(error) is not None:
+                raise
             self._end(session, spawn_ending(error, argv[0], what))
             return
         session.stage = stage
@@ -133,6 +168,7 @@ class SessionActor(pykka.ThreadingActor):
 
     def _stopped(self, session: Session, message: Message) -> None:
         """It was asked to stop where nothing of it runs."""
+        session.stopping = True
         self._end(session, STOPPED)
 
     def _agent_ended(self, session: Session, message: Message) -> None:
@@ -141,6 +177,7 @@ class SessionActor(pykka.ThreadingActor):
         session.running = None
         session.inbox.close()
         self._mind_survivors(message.exit)
+        self._attempt.check_taken()  # else who took it over ended it
         recipe = session.assignment.recipe
         folder = self._attempt.folder
         url, review = folder.pull_request_url(), folder.asks_for_review()
@@ -176,6 +213,10 @@ class SessionActor(pykka.ThreadingActor):
         except CheckoutInTheWayError as error:
             self._wait_for_checkout(session, error)
             return
+        except NotOwnedError:
+            self._give_turn_up()
+            self._wait_for_claim(session, Turn(session))
+            return
         session.waits, self._waits_since = "", None
         if isinstance(outcome, Ending):
             self._end(session, outcome)
@@ -204,8 +245,11 @@ class SessionActor(pykka.ThreadingActor):
         if session.waits == words:
             return
         assert self._attempt is not None
-        session.waits = words
         self._attempt.log_line(words)
+        self._show_wait(session, words)
+
+    def _show_wait(self, session: Session, words: str) -> None:
+        session.waits = words
         self._report(
             SessionState(
                 session.assignment.assignment_id,
@@ -224,11 +268,65 @@ class SessionActor(pykka.ThreadingActor):
         else:
             self._wait_for_checkout(session, error)
 
+    def _wait_for_claim(self, session: Session, then: Open | Turn, give_up_at: float | None = None) -> None:
+        """Nothing is begun or merged for a graph that may be another's; a claim whose renewal is late comes back."""
+        if give_up_at is None:
+            give_up_at = time.monotonic() + CLAIM_WAIT_S
+        session.stage = Stage.UNCLAIMED
+        again = AskOwner(session, then, give_up_at)
+        self._site.watcher.later(CLAIM_LOOK_S, lambda: self._tell(again))
+
+    def _ask_owner(self, session: Session, message: Message) -> None:
+        assert isinstance(message, AskOwner)
+        if not self._site.claim.owned():
+            if time.monotonic() >= message.give_up_at:
+                self._end(session, closed(str(NotOwnedError()), resume=True))
+            else:
+                self._wait_for_claim(session, message.then, message.give_up_at)
+        elif isinstance(message.then, Open):
+            session.stage = Stage.READY
+            self._open(session, message.then)
+        else:
+            self._queue(session)
+
+    def _passing(self, error: Exception) -> Passing | None:
+        return passing(error, self._site.repository.common)
+
+    def _wait_until_it_passes(self, session: Session, error: Exception, again: Callable[[], None]) -> bool:
+        """Whether the step is tried again later: the error passes, has not lasted too long, and nobody wants it gone.
+
+        Nothing is written meanwhile, the log included: the disk may be full.
+        """
+        passes = self._passing(error)
+        if passes is None or session.stopping or session.silent or session.running is not None:
+            return False
+        now = time.monotonic()
+        tries = self._tries or Tries(now)
+        pause_s = tries.pause_s(now, passes.limit_s)
+        if pause_s <= 0:
+            return False
+        self._give_turn_up()
+        self._tries = attrs.evolve(tries, count=tries.count + 1)
+        self._stage_of_step = session.stage
+        self._step = functools.partial(self._queue, session) if session.stage is Stage.QUEUED else again
+        session.stage = Stage.WAITING
+        if session.waits != passes.words:
+            self._show_wait(session, passes.words)
+        self._site.watcher.later(pause_s, lambda: self._tell(TryAgain(session)))
+        return True
+
+    def _try_again(self, session: Session, message: Message) -> None:
+        assert self._step is not None
+        session.stage = self._stage_of_step
+        self._step()
+        session.waits = ""
+
     def _verify_ended(self, session: Session, message: Message) -> None:
         assert isinstance(message, Exited)
         assert self._attempt is not None
         session.running = None
         self._mind_survivors(message.exit)
+        self._attempt.check_taken()  # else who took it over ended it
         ending = self._failure or verify_ending(message.exit, session.assignment.recipe)
         if ending is not None:
             self._end(session, ending)
@@ -251,6 +349,8 @@ class SessionActor(pykka.ThreadingActor):
         try:
             self._end(session, ending)
         except Exception as second:
+            if self._wait_until_it_passes(session, second, lambda: self._end(session, ending)):
+                return
             logger.exception("session %s could not be closed", session.assignment.assignment_id)
             self._abandon(session, second)
 
@@ -283,7 +383,7 @@ class SessionActor(pykka.ThreadingActor):
         self._give_turn_up()
         session.inbox.close()
         session.stage = Stage.IDLE
-        self._session = self._attempt = self._failure = self._waits_since = None
+        self._session = self._attempt = self._failure = self._waits_since = self._step = self._tries = None
         self._done(self, session)
         if not session.silent:
             self._report(state)
@@ -306,6 +406,9 @@ HANDLERS: dict[tuple[Stage, type], Handler] = {
     (Stage.QUEUED, Turn): SessionActor._merge,
     (Stage.WAITING, Stop): SessionActor._stopped,
     (Stage.WAITING, LookAgain): SessionActor._look_again,
+    (Stage.WAITING, TryAgain): SessionActor._try_again,
+    (Stage.UNCLAIMED, Stop): SessionActor._stopped,
+    (Stage.UNCLAIMED, AskOwner): SessionActor._ask_owner,
     (Stage.VERIFYING, Stop): SessionActor._ask_to_stop,
     (Stage.VERIFYING, Exited): SessionActor._verify_ended,
 }

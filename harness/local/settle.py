@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import attrs
 
@@ -24,6 +25,7 @@ from harness.local.worktree import Worktree
 from harness.session import Assignment, SessionPhase
 
 WAIT_S = 20.0  #: for a process that is settling the same attempt right now
+ENDERS = 16  #: so many attempts are ended at once; each may take its grace time
 NOBODY = ProcessMark(0, 0, "")  #: no process has this mark
 
 
@@ -41,6 +43,18 @@ def previous_attempt(site: Site, assignment: Assignment) -> Record | None:
     while not sweep(site, record) and time.monotonic() < give_up_at:
         time.sleep(0.05)  # only another process makes us wait here, and it can't tell us
     return site.records.read(assignment.graph_id, assignment.slice_id)
+
+
+def take_up(site: Site, graph_id: str) -> None:
+    """Ends what other processes run of a graph that is this one's now; returns when nothing of it runs any more.
+
+    Those may live, suspended say, and hold their worktrees: their attempts can't merge any more, and are settled by
+    them, or once they are gone. Raises `OrphanError` if something can't be ended.
+    """
+    others = [site.records.take(one) for one in site.records.under_way(graph_id) if one.host != site.host]
+    if others:
+        with ThreadPoolExecutor(min(len(others), ENDERS), thread_name_prefix="dispatch-takeover") as threads:
+            list(threads.map(end_processes, others))
 
 
 def sweep(site: Site, record: Record) -> bool:

@@ -6,6 +6,7 @@ import collections
 import functools
 import os
 import re
+import secrets
 import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -13,7 +14,7 @@ from pathlib import Path
 import attrs
 
 from harness.local.binding import Bindings
-from harness.local.errors import InvalidAssignmentError
+from harness.local.errors import InvalidAssignmentError, NotOwnedError
 from harness.local.git import scrubbed
 from harness.local.log import log_path
 from harness.local.process import ProcessWatcher
@@ -53,9 +54,49 @@ class MergeQueue:
             following()
 
 
+class Claim:
+    """Whether the graphs that this host runs are its own; without a fence they are. Safe to use from many threads.
+
+    A graph is taken up once for each claim on it.
+    """
+
+    def __init__(self) -> None:
+        self._mutex = threading.Lock()
+        self._taking: dict[str, threading.Lock] = {}
+        self._taken_up: set[str] = set()
+        self.owned: Callable[[], bool] = always
+
+    def fence(self, owned: Callable[[], bool]) -> None:
+        """A new claim: `owned` says whether it certainly still holds."""
+        with self._mutex:
+            self.owned = owned
+            self._taking, self._taken_up = {}, set()
+
+    def check(self) -> None:
+        """Raises `NotOwnedError` if the graph may be another process's by now."""
+        if not self.owned():
+            raise NotOwnedError
+
+    def take_up(self, graph_id: str, take: Callable[[str], None]) -> None:
+        """Returns once `take` was done for the graph. What it raises leaves it to be done by the next who asks."""
+        with self._mutex:
+            taking, taken_up = self._taking.setdefault(graph_id, threading.Lock()), self._taken_up
+        with taking:
+            if graph_id not in taken_up:
+                take(graph_id)
+                taken_up.add(graph_id)
+
+
+def always() -> bool:
+    return True
+
+
 @attrs.frozen
 class Site:
-    """A repository with all that its sessions need. `report` is where their states go, from any thread."""
+    """A repository with all that its sessions need. `report` is where their states go, from any thread.
+
+    `host` is a random name that tells the sessions of this host from all others.
+    """
 
     repository: Repository
     pool: Pool
@@ -65,6 +106,8 @@ class Site:
     merges: MergeQueue
     state_dir: Path
     report: Callable[[SessionState], None]
+    claim: Claim = attrs.field(factory=Claim)
+    host: str = attrs.field(factory=lambda: secrets.token_hex(8))
 
     def log_of(self, graph_id: str, slice_id: str, attempt: int) -> Path:
         return log_path(self.state_dir, graph_id, slice_id, attempt)

@@ -91,3 +91,56 @@ def test_what_is_being_written_now_is_waited_for(tmp_path: Path) -> None:
         fresh.rename(fresh.with_name("t.json"))
     cleaner.join(10.0)
     assert sorted(path.name for path in fresh.parent.iterdir()) == ["s.json", "t.json"]
+
+
+@pytest.mark.parametrize(
+    ("latest", "written", "said"),
+    [
+        (PLAIN, PLAIN, ""),
+        (attrs.evolve(PLAIN, token="other"), PLAIN, "for a later attempt"),
+        (attrs.evolve(PLAIN, taken=True), PLAIN, "taken this graph over"),
+        (attrs.evolve(PLAIN, taken=True), attrs.evolve(PLAIN, phase=SessionPhase.CLOSED), ""),
+        (None, PLAIN, ""),
+    ],
+    ids=["its own", "another's", "taken", "taken, to its end", "removed"],
+)
+def test_why_a_record_can_not_be_written_is_told(
+    latest: Record | None, written: Record, said: str, tmp_path: Path
+) -> None:
+    records = Records(tmp_path)
+    if latest is not None:
+        records.replace(latest)
+    refusal = records.refusal(written)
+    assert said in refusal
+    assert bool(said) == bool(refusal)
+    assert records.update(written) == (not said)
+    assert records.read("g", "s") == (latest if said else written)
+
+
+def test_a_removed_record_is_not_written_anew_beside_another_attempt(tmp_path: Path) -> None:
+    records = Records(tmp_path)
+    for session in ("s@1", "s2@2"):
+        records.folder("g", session).mkdir(parents=True)
+    assert records.refusal(PLAIN) == ""
+    records.folder("g", "s@2").mkdir()
+    assert not records.update(PLAIN)
+    assert "removed" in records.refusal(PLAIN)
+    assert records.read("g", "s") is None
+
+
+def test_what_is_under_way_is_told_by_records_alone(tmp_path: Path) -> None:
+    """A process may be suspended before it has made its session's folder."""
+    records = Records(tmp_path)
+    assert records.under_way("g") == []
+    records.replace(PLAIN)
+    records.replace(attrs.evolve(PLAIN, slice_id="t", session="t@1", phase=SessionPhase.CLOSED))
+    records.replace(attrs.evolve(PLAIN, graph_id="h"))
+    assert records.under_way("g") == [PLAIN]
+
+
+def test_a_taken_slice_is_taken_from_whichever_attempt_has_it(tmp_path: Path) -> None:
+    records = Records(tmp_path)
+    later = attrs.evolve(PLAIN, session="s@2", attempt=2, token="later")
+    records.replace(later)
+    assert records.take(PLAIN) == attrs.evolve(later, taken=True)
+    assert records.read("g", "s") == attrs.evolve(later, taken=True)
