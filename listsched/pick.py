@@ -104,9 +104,14 @@ class Waiting(Generic[T]):
         keys = sorted([(task, key(task)) for task in self._keys], key=itemgetter(1))  # so the best twin is first
         for container in (self._keys, self._ready, self._parked, self._twinship, self._twins):
             container.clear()  # in place: `pick` may be under way
-        self._entries = 0
-        for task, new_key in keys:
-            self.put(task, new_key, names.get(task))
+        self._keys.update(keys)
+        plain = [entry for entry in keys if entry[0] not in names] if names else keys
+        self._ready.extend((new, number, task, None) for number, (task, new) in enumerate(plain, self._puts + 1))
+        self._puts += len(plain)  # in order, and so a heap: there is no need to put one by one
+        self._entries = len(plain)
+        for task, new in keys if names else ():
+            if task in names:
+                self.put(task, new, names[task])
 
     def wake(self, resource: Hashable) -> None:
         """Say that `resource` blocks no more (or may not): its best waiter is looked at again."""

@@ -117,7 +117,7 @@ class UpwardRanks(Generic[N]):
         """Take `node` out of the ranking; its edges stay."""
         node.live = False
         for before in node.depends_on:
-            if not before.stale and before.upward <= before.weight + node.upward:
+            if before.live and not before.stale and before.upward <= before.weight + node.upward:
                 self._spoil(before)
 
     def reweigh(self, node: N, weight: float) -> None:
@@ -149,20 +149,23 @@ class UpwardRanks(Generic[N]):
         stack = [node]
         while stack:
             node = stack[-1]
-            before = len(stack)
+            below: float = 0
             if node.stale and node.live:
-                stack.extend(d for d in node.dependents if d.stale and d.live)
-            if len(stack) > before:
+                for after in node.dependents:  # one loop for both: what is stale, and the greatest rank if nothing is
+                    if after.live:
+                        if after.stale:
+                            stack.append(after)
+                        elif after.upward > below:
+                            below = after.upward
+            if stack[-1] is not node:
                 continue
             stack.pop()
             if not node.stale:
                 continue
             node.stale = False
-            if node.live:
-                upward = node.weight + max((d.upward for d in node.dependents if d.live), default=0)
-                if upward != node.upward:
-                    node.upward = upward
-                    changed.append(node)
+            if node.live and node.upward != (upward := node.weight + below):
+                node.upward = upward
+                changed.append(node)
 
 
 def _with(nodes: Sequence[N], node: N) -> Sequence[N]:
