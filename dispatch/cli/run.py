@@ -150,8 +150,8 @@ def _run(request: Request, plan: PlanFile, gate: Gate, interrupts: Interrupts) -
         with _service(request, plan, host, store, graph, gate, weights) as service:
             graph_id = graph_id or bind(host, store, graph)  # by now it is stored
             target = f"merges into {host.main} in {request.repository}"
-            start = _begin(plan, service, gate, weights, progress, target)
             reviews = Reviews(request.repository, host.main, graph_id)
+            start = _begin(plan, service, gate, interrupts, weights, progress, target)
             outcome = _watch(request, service, host, reviews, progress, interrupts, start, patience_s)
             host.close(patience_s)  # before the claim is given up: no session outlives it
     return _summary(request, plan, store, host, start, outcome, interrupts.name)
@@ -189,7 +189,13 @@ def _service(
 
 
 def _begin(
-    plan: PlanFile, service: DispatchService, gate: Gate, weights: Weights, progress: Output, target: str
+    plan: PlanFile,
+    service: DispatchService,
+    gate: Gate,
+    interrupts: Interrupts,
+    weights: Weights,
+    progress: Output,
+    target: str,
 ) -> Start:
     """Tell the service what of the plan is new; then let it start."""
     from dispatch.cli.admission import admit
@@ -208,6 +214,7 @@ def _begin(
     expected = {view.id: weights.base() + weights.learned(view.slice.recipe.kind) for view in before.slices}
     began_at = time.time()
     gate.open()
+    interrupts.defer()  # sessions begin from here on, and only a run that is watched ends them as it was asked to
     service.remeasure()
     cap = service.snapshot().cap
     _announce(plan, admission, before, cap, progress, target)
@@ -240,7 +247,6 @@ def _watch(
     from dispatch.cli.screen import screen_on
     from dispatch.cli.watch import Notices, Watch
 
-    interrupts.defer()
     notices = Notices()
     root = logging.getLogger()
     root.addHandler(notices)

@@ -88,6 +88,23 @@ def test_two_signals_in_one_moment_stop_at_once(desk: Desk) -> None:
     desk.check_clean()
 
 
+def test_signals_are_heeded_alike_before_the_run_has_said_its_first_word(desk: Desk) -> None:
+    ours, theirs = os.pipe()
+    os.set_blocking(theirs, False)
+    with contextlib.suppress(BlockingIOError):  # nothing more fits in: the run stands still before its first line
+        while True:
+            os.write(theirs, bytes(4096))
+    os.set_blocking(theirs, True)
+    process = under_way(desk, STUBBORN, stdout=theirs)
+    os.close(theirs)
+    for number in (INT, TERM):
+        process.send_signal(number)
+    with open(ours, "rb") as pipe:  # noqa: PTH123 - a descriptor
+        assert b"stopping at once" in pipe.read()
+    assert end(process)[0] in (130, 143)
+    desk.check_clean()
+
+
 def test_nothing_is_launched_after_the_first_signal(desk: Desk) -> None:
     process = under_way(desk, PATIENT + "[slices.z]\n")
     end(process, INT)
