@@ -31,8 +31,8 @@ class Stage(enum.Enum):
 class Session:
     """One session, as the host sees it. The actor alone writes to it; any thread may read.
 
-    `silent`: its end is not to be reported, because the host is being closed. `waits`: what it waits for in that stage, such
-    as a change in the user's checkout that is in the way of its merge, in words; empty once it waits no more.
+    `silent`: its end is not to be reported, because the host is being closed. `waits`: what it waits for in that stage,
+    such as a change in the user's checkout that is in the way of its merge; empty once it waits no more.
     """
 
     assignment: Assignment

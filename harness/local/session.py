@@ -104,8 +104,8 @@ class SessionActor(pykka.ThreadingActor):
             if not self._wait_until_it_passes(message.session, error, again):
                 self._end_with_error(message.session, error)
         else:
-            if message.session.stage is not Stage.WAITING:
-                self._tries = self._step = None
+            if not isinstance(message, TryAgain):  # by which it may only have queued again
+                self._tries = None
 
     def _sweep(self, records: tuple[Record, ...]) -> None:
         for record in records:
@@ -319,7 +319,8 @@ class SessionActor(pykka.ThreadingActor):
         assert self._step is not None
         session.stage = self._stage_of_step
         self._step()
-        session.waits = ""
+        if session.stage is not Stage.WAITING:
+            session.waits = ""
 
     def _verify_ended(self, session: Session, message: Message) -> None:
         assert isinstance(message, Exited)

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from harness.local import git as git_module
+from harness.local import passing as passing_module
 from harness.local import session as session_module
 from harness.session import Assignment, SessionPhase, SessionState
 from tests.integration.workshop import Repo, Workshop, assignment, install_hook, make_repo, until, workshop
@@ -411,13 +412,14 @@ def test_a_branch_that_a_person_looks_at_stays(shop: Workshop, tmp_path: Path) -
     assert shop.repo.git("-C", str(tmp_path / "look"), "symbolic-ref", "HEAD") == "refs/heads/dispatch/s1/1"
 
 
-def test_main_gone_fails_and_says_so(repo: Repo) -> None:
+def test_main_gone_for_good_closes_and_says_so(repo: Repo, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(passing_module, "MAIN_LIMIT_S", 0.2)
     repo.git("branch", "trunk")
     with workshop(repo, main="trunk") as shop:
         repo.git("branch", "-D", "trunk")
         state = run(shop, "true")
-        assert state.phase is FAILED
-        assert "branch 'trunk' is gone" in state.error
+        assert state.phase is CLOSED
+        assert "branch 'trunk' is gone" in state.detail
 
 
 def test_a_gc_takes_nothing_of_ours(shop: Workshop) -> None:

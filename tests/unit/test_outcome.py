@@ -9,7 +9,7 @@ import pytest
 
 from harness.local.errors import GitError, StrayedError, SupersededError
 from harness.local.merge import CheckoutInTheWayError
-from harness.local.message import Exited, LookAgain, Open, Stage, Start, Stop, Sweep, Turn
+from harness.local.message import AskOwner, Exited, LookAgain, Open, Stage, Start, Stop, Sweep, TryAgain, Turn
 from harness.local.outcome import (
     LINE_LIMIT,
     STOPPED,
@@ -216,5 +216,5 @@ def test_every_stage_heeds_what_can_happen_in_it() -> None:
     living = set(Stage) - {Stage.IDLE}
     assert {stage for stage, message in HANDLERS if message is Stop} == living
     assert {stage for stage, message in HANDLERS if message is Exited} == {Stage.RUNNING, Stage.VERIFYING}
-    assert {message for _, message in HANDLERS} == {Start, Stop, Exited, Turn, LookAgain}
+    assert {message for _, message in HANDLERS} == {Start, Stop, Exited, Turn, LookAgain, AskOwner, TryAgain}
     assert not {Open, Sweep} & {message for _, message in HANDLERS}
