@@ -111,7 +111,8 @@ class Desk:
                 if stream is not None:
                     stream.close()
         for pid in self.agents():
-            os.kill(pid, signal.SIGKILL)
+            with contextlib.suppress(ProcessLookupError):  # it ended meanwhile
+                os.kill(pid, signal.SIGKILL)
 
     def document(self, *arguments: str | Path) -> Any:
         """What the program prints as JSON."""
