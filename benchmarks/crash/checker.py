@@ -190,7 +190,7 @@ def acknowledged(case: Case) -> Iterator[str]:
 
 
 RULES: tuple[tuple[str, Callable[[Case], Iterator[str]]], ...] = (
-    ("left", lambda case: iter(case.evidence.left)), ("twice", twice), ("rivals", rivals), ("cap", cap), ("order", order),
-    ("in-turn", in_turn), ("once", once), ("intact", intact), ("verified", verified), ("forward", forward),
-    ("kept", kept), ("acknowledged", acknowledged),
+    ("left", lambda case: iter(case.evidence.left)), ("twice", twice), ("rivals", rivals), ("cap", cap),
+    ("order", order), ("in-turn", in_turn), ("once", once), ("intact", intact), ("verified", verified),
+    ("forward", forward), ("kept", kept), ("acknowledged", acknowledged),
 )  # fmt: skip
