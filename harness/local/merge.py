@@ -136,7 +136,10 @@ def files_moved(repository: Repository, merged: Merged) -> Iterator[Callable[[],
 
 
 def follow(repository: Repository, merged: Merged, moved: Mapping[Checkout, tuple[int, int]]) -> None:
-    """Once main has moved: brings along who came to main meanwhile, takes back who left it, mends, and notes all that.
+    """Once main has moved: brings along who came to main meanwhile, mends, and notes all that.
+
+    Who left main meanwhile keeps the merged files, staged: taking them back could meet their next checkout of main, and
+    would take them out of that.
 
     An error is logged, as main has the merge; who was left behind is looked at again by `catch_up`.
     """
@@ -148,8 +151,6 @@ def follow(repository: Repository, merged: Merged, moved: Mapping[Checkout, tupl
                 move_files(repository, checkout, merged.main, merged.commit)
             elif on_main and index_stamp(checkout) != moved[checkout]:
                 mend_index(repository, checkout, merged)
-            elif not on_main and checkout in moved:
-                move_files(repository, checkout, merged.commit, "HEAD")
         except (RepositoryError, GitError, OSError) as error:
             logger.warning("the files in %s did not go along with a merge: %s", checkout.folder, error)
             continue

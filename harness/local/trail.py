@@ -61,6 +61,8 @@ def last_logged(git_dir: Path) -> str:
     """The commit that the last entry of HEAD's reflog leads to; empty if there is none."""
     with contextlib.suppress(OSError):
         lines = (git_dir / "logs" / "HEAD").read_bytes().splitlines()
+        while lines and lines[-1].endswith(b"\tdispatch: merge"):  # main moved below it
+            lines.pop()
         fields = lines[-1].split(b" ", 2) if lines else []
         return fields[1].decode("ascii", errors="replace") if len(fields) > 1 else ""
     return ""

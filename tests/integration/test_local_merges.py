@@ -503,18 +503,6 @@ def test_a_checkout_that_comes_to_main_in_the_middle_of_a_merge_goes_along(repo:
         assert (repo.path / "a.txt").read_text() == "changed\n"
 
 
-@pytest.mark.parametrize("command", ["checkout -q --detach main~0", "checkout -q topic"])
-def test_a_checkout_that_leaves_main_in_the_middle_of_a_merge_takes_nothing_along(shop: Workshop, command: str) -> None:
-    shop.repo.git("checkout", "-q", "-b", "topic")
-    shop.repo.commit("topic.txt", "topic\n")
-    shop.repo.git("checkout", "-q", "main")
-    in_the_middle_of_a_merge(shop.repo, "post-index-change", f'test "$GIT_DIR" = "{shop.repo.path}/.git"', command)
-    assert run(shop, "echo hi > b.txt; echo changed > a.txt").phase is MERGED
-    assert shop.repo.git("symbolic-ref", "-q", "HEAD", ok=False) != "refs/heads/main"
-    shop.repo.check_sound()
-    assert not (shop.repo.path / "b.txt").exists()
-
-
 def finish_a_checkout_of(repo: Repo, old: str) -> None:
     """The last step of a `git checkout main` that looked main up when it was `old`."""
     entry = f"{old} {old} Person <person@example.org> 1700000000 +0000\tcheckout: moving from {old} to main\n"
