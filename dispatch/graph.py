@@ -201,7 +201,8 @@ class SliceGraph:
         for node in added:
             if node.state is not QUEUED:
                 self._resume(node)
-            self.settle(node)
+            elif not node.unmet:
+                self.settle(node)
         if added:
             self._last_seq = max(self._last_seq, added[-1].seq)
 
@@ -232,14 +233,19 @@ class SliceGraph:
                     self._depend(after, node)
         for name in wanted.contends:
             self.claims.declare(node, nodes[name])
-            self.settle(nodes[name])
+            self._settle_old(nodes[name])
 
     def _depend(self, node: SliceNode, before: SliceNode) -> None:
         self.ranks.link(before, node)
         if before.state is not MERGED:
             node.unmet += 1
             if node.unmet == 1:
-                self.settle(node)
+                self._settle_old(node)
+
+    def _settle_old(self, node: SliceNode) -> None:
+        """While slices are taken in: those that are new are put into their containers in the end, all at once."""
+        if node.seq <= self._last_seq:
+            self.settle(node)
 
     def revise(self, node: SliceNode, wanted: Slice) -> None:
         """Give a node that excludes nobody another declared part, with the same edges; it is looked at afresh."""
@@ -276,8 +282,10 @@ class SliceGraph:
             self.claims.unclaim(node)
         if state in FINISHED:
             self.ranks.finish(node)
-        if state is QUEUED or before is QUEUED:
+        if state is QUEUED:
             self.settle(node)
+        elif before is QUEUED:
+            self._withdraw(node)
         return self._release(node) if state is MERGED else []
 
     def _open_session(self, node: SliceNode) -> None:
@@ -320,13 +328,11 @@ class SliceGraph:
             self.waiting.discard(node)
             self.roomed.put(node, node.key())
         else:
-            if self.roomed:
-                self.roomed.discard(node)
             self.waiting.put(node, node.key(), node.twin)
 
     def _withdraw(self, node: SliceNode) -> None:
         self.waiting.discard(node)
-        if self.urgent or self.roomed or self.held:
+        if self.urgent or self.room or self.held:
             self.roomed.discard(node)
             self.urgent.discard(node)
             self.held.discard(node)
@@ -342,6 +348,7 @@ class SliceGraph:
     def leave_room(self, node: SliceNode) -> None:
         """Take `node` out of room, whether it starts now or doesn't need the place any more."""
         del self.room[node]
+        self.roomed.discard(node)
         if node.state not in EXCLUDING:
             self.claims.unclaim(node)
         self.settle(node)
@@ -351,7 +358,7 @@ class SliceGraph:
     def refresh(self) -> None:
         """Bring ranks and the waiting order up to date."""
         for node in self.ranks.refresh():
-            if node in self.waiting or node in self.roomed:
+            if node.state is QUEUED and not node.unmet:
                 self.settle(node)
 
     def reweigh(self) -> None:

@@ -180,16 +180,16 @@ class GraphOwner(pykka.ThreadingActor):
         effects = self._machine.take_effects()
         if effects:
             self._posted += len(effects)
-            self._outbox.post([Errand(effect, self._delivered(effect)) for effect in effects])
+            self._outbox.post(
+                [Errand(effect, self._delivered() if type(effect) is Send else None) for effect in effects]
+            )
         if self._settlers:
             settlers, self._settlers = self._settlers, []
             for reply in settlers:
                 self._outbox.when_idle(lambda reply=reply, posted=self._posted: reply.answer(posted))  # type: ignore[misc]
 
-    def _delivered(self, effect: Any) -> Callable[[str, str], None] | None:
+    def _delivered(self) -> Callable[[str, str], None]:
         """For a message into a session: the route's answer waits for the id of the turn that takes it."""
-        if type(effect) is not Send:
-            return None
         reply, result = self._steers.pop(0)
 
         def answer(turn_id: str, problem: str) -> None:

@@ -95,7 +95,8 @@ def check_slice(slice_: Slice) -> None:
             raise InvalidSliceError("hotspots", "a hotspot needs a name")
     for field in ("provenance", "hold"):
         _check_text(field, getattr(slice_, field), printable=True)
-    check_recipe(slice_.recipe)
+    if slice_.recipe is not NO_RECIPE:
+        check_recipe(slice_.recipe)
 
 
 def check_recipe(recipe: Recipe) -> None:
