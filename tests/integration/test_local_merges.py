@@ -433,7 +433,7 @@ def test_a_gc_takes_nothing_of_ours(shop: Workshop) -> None:
     thread = threading.Thread(target=collect)
     thread.start()
     try:
-        check = ("sh", "-c", "git fsck --connectivity-only HEAD")
+        check = ("git", "rev-list", "--objects", "--quiet", "HEAD")  # fsck stumbles over packs that gc is replacing
         ended = [shop.run(assignment(f"s{n}", f"echo {n} > {n}.txt", verify=check))[0] for n in range(4)]
     finally:
         stop.set()
