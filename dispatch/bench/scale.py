@@ -21,7 +21,8 @@ from dispatch.slice import Slice
 
 SIZES = (1_000, 10_000, 100_000)
 FULL_SIZE = 1_000_000
-_EIGHTH = 0.125  # seconds: what takes less is repeated more often
+_LONG_S = 0.125  # what takes less is repeated more often,
+_MOST = 5  # so many times as often
 
 
 @attrs.frozen
@@ -88,9 +89,9 @@ def _measure(shape: str, size: int, repeat: int, progress: Callable[[str], None]
 
 
 def _in_turns(slices: tuple[Slice, ...], repeat: int) -> tuple[list[Life], list[float]]:
-    """Lives and floors, one after the other; short ones until they add up to something."""
+    """Lives and floors, one after the other."""
     lives, floors = list[Life](), list[float]()
-    while len(lives) < repeat or sum(life.life_s for life in lives) < repeat * _EIGHTH:
+    while len(lives) < repeat or (len(lives) < _MOST * repeat and sum(life.life_s for life in lives) < _LONG_S):
         floors.append(floor_s(slices))
         lives.append(service_life(slices))
     return lives, floors

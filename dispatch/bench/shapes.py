@@ -8,7 +8,7 @@ from dispatch.slice import Slice, TouchSet
 
 WIDTH = 100  #: slices in a layer of `layered`; of the previous layer each depends on three
 _STRIDE = 37  # three steps of it stay apart modulo WIDTH
-_GLOB_EVERY = 100
+GLOB_EVERY = 100  #: so many of `files` bring one that touches all of them
 
 
 def free(count: int) -> Iterator[Slice]:
@@ -53,7 +53,7 @@ def glob(count: int) -> Iterator[Slice]:
 
 def files(count: int) -> Iterator[Slice]:
     """Each changes a file of its own, but every hundredth all that is under the glob which covers these files."""
-    paths = (f"src/part{i}.py" if i % _GLOB_EVERY else "src/**" for i in range(count))
+    paths = (f"src/part{i}.py" if i % GLOB_EVERY else "src/**" for i in range(count))
     return (Slice(f"s{i}", touch=TouchSet(paths=(path,))) for i, path in enumerate(paths))
 
 
