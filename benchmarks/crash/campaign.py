@@ -18,7 +18,8 @@ from benchmarks.crash.controls import CONTROLS, missed
 from benchmarks.crash.fates import Means, killpoints
 from benchmarks.crash.round import Played, Round, Script, Tally
 
-AT_WORK = 0.5  #: of the kills, at least so many must have met an agent at work
+AT_WORK = 1 / 3  #: of all kills, at least so many must have met an agent at work
+AT_AN_INSTANT = 1 / 2  #: and of those that were meant to
 COVERED_FROM = 200  #: kills from which every kind of place must have been met
 
 
@@ -48,6 +49,9 @@ class Result:
             reasons.append(f"only {kills} of {self.wanted} kills landed")
         if landed < AT_WORK * kills:
             reasons.append(f"only {landed} of {kills} kills met an agent at work")
+        instants, met = self.tally.kills[Means.INSTANT], self.tally.landed[Means.INSTANT]
+        if met < AT_AN_INSTANT * instants:
+            reasons.append(f"only {met} of {instants} kills at an instant met an agent at work")
         if not self.failures:
             untried = [name for name, _, _ in CONTROLS if not self.controls[name]]
             reasons += [f"the judge was not tried on: {name}" for name in untried]
