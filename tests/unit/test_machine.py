@@ -358,6 +358,16 @@ def test_a_session_of_a_merged_slice_counts_no_more() -> None:
     assert rig.states() == {"x": "merged", "y": "running"}
 
 
+def test_marking_as_merged_ends_the_attempt_and_its_time_counts() -> None:
+    rig = Rig(work("x"))
+    rig.now += 60
+    rig.do(MarkMerged("x"))
+    (row,) = rig.machine.changes().attempts
+    assert (row.attempt, row.outcome, row.started_at, row.ended_at) == (1, "merged", BEGAN_AT, BEGAN_AT + 60)
+    node = rig.machine.graph.node("x")
+    assert (node.ran_s, node.ended_at) == (60, BEGAN_AT + 60)
+
+
 def test_merged_answers_again_and_changes_nothing() -> None:
     rig = Rig(work("x"), work("y", depends_on=("x",)))
     rig.do(MarkMerged("x", URL))
