@@ -28,7 +28,7 @@ def main() -> int:
     asked = parser.parse_args()
     result = campaign(asked.kills, asked.seed, asked.rounds, asked.jobs, told)
     if not asked.no_trial:
-        result.sabotages = {trial.sabotage: trial.seen(asked.seed, told) for trial in TRIALS}
+        result.sabotages = {trial.sabotage: trial.seen(told) for trial in TRIALS}
     print(report_document(result) if asked.json else "\n".join(report_lines(result)))
     return 0 if result.well else 1
 

@@ -17,8 +17,10 @@ import dispatch.contention
 import harness.local.attempt
 import harness.local.session
 import harness.local.settle
+import harness.local.work
 from dispatch.cli import main
 from dispatch.store import Changes, SqliteStore
+from harness.local.work import worktree_commit
 
 
 def orphans() -> None:
@@ -61,8 +63,7 @@ def merge_record() -> None:
 
 def work() -> None:
     """What an agent left uncommitted is not kept."""
-    replace(harness.local.settle, "keep_work", lambda *ignored: "")
-    replace(harness.local.attempt, "keep_work", lambda *ignored: "")
+    replace(harness.local.work, "snapshot", lambda worktree, message: worktree_commit(worktree))
 
 
 SABOTAGES: dict[str, Callable[[], None]] = {

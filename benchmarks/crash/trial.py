@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import shutil
 import signal
 import tempfile
@@ -13,25 +12,24 @@ import attrs
 
 from benchmarks.crash.checker import judge
 from benchmarks.crash.fates import Fate, Means
-from benchmarks.crash.plan import Plan, plan_of
 from benchmarks.crash.round import Round, Script
-
-SEEDS = 3  #: a kill may come at a harmless moment: so many rounds until the sabotage is seen
 
 
 @attrs.frozen
 class Trial:
-    """`codes`: what a judge may find, one of them at least. Plan and script give the sabotage occasion to do harm."""
+    """`codes`: what a judge may find, one of them at least. Plans and script give the sabotage occasion to do harm.
+
+    There are several `seeds`, as a kill may come at a harmless moment.
+    """
 
     sabotage: str
     codes: frozenset[str]
     script: Script
-    suits: Callable[[Plan], bool]
+    seeds: tuple[int, ...]
 
-    def seen(self, seed: int, told: Callable[[str], None] = print) -> bool:
+    def seen(self, told: Callable[[str], None] = print) -> bool:
         """Whether the judge finds what the sabotage does, in a product that otherwise works."""
-        suitable = (each for each in itertools.count(seed) if self.suits(plan_of(each)))
-        return any(self._seen_in(each, told) for each in itertools.islice(suitable, SEEDS))
+        return any(self._seen_in(seed, told) for seed in self.seeds)
 
     def _seen_in(self, seed: int, told: Callable[[str], None]) -> bool:
         folder = Path(tempfile.mkdtemp(prefix=f"crash-{self.sabotage}-{seed}-"))
@@ -42,20 +40,10 @@ class Trial:
         return bool(found & self.codes) and len(played.evidence.mainline) > 1
 
 
-def any_plan(plan: Plan) -> bool:
-    return True
-
-
-def outlived(plan: Plan) -> bool:
-    """Whether slices that can start at once leave something that goes on long enough to be met by the next run."""
-    first = [job for job in plan.jobs.values() if not job.needs]
-    return sum(job.flavour.startswith("leaves") for job in first[: plan.cap]) >= 2
-
-
 def trial(
-    sabotage: str, codes: str, *fates: Fate, commands_at: float = 0.0, suits: Callable[[Plan], bool] = any_plan
+    sabotage: str, codes: str, *fates: Fate, commands_at: float = 0.0, seeds: tuple[int, ...] = (1, 2, 3)
 ) -> Trial:
-    return Trial(sabotage, frozenset(codes.split()), Script(fates, len(fates), commands_at), suits)
+    return Trial(sabotage, frozenset(codes.split()), Script(fates, len(fates), commands_at), seeds)
 
 
 AT_WORK = Fate(Means.INSTANT, 0.05)
@@ -63,7 +51,8 @@ LATER = Fate(Means.INSTANT, 0.3)
 ASKED = Fate(Means.ASKED, 0.1, signals=(signal.SIGTERM,))
 MERGED = Fate(Means.MERGE, place="dispatch: merge", passage=1, moment="after")
 TRIALS = (
-    trial("orphans", "twice rivals cap", LATER, LATER, LATER, suits=outlived),
+    # plans whose first sessions leave something that goes on for long
+    trial("orphans", "twice rivals cap", LATER, LATER, seeds=(11, 18, 30)),
     trial("cap", "cap", AT_WORK, LATER),
     trial("rivals", "rivals in-turn", AT_WORK),
     trial("acknowledgements", "acknowledged", ASKED, ASKED, ASKED, commands_at=1.0),

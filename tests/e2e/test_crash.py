@@ -44,4 +44,4 @@ def test_the_kills_met_agents_at_work_and_merges(result: Result) -> None:
     "trial", [trial for trial in TRIALS if trial.sabotage in TRIED], ids=lambda each: each.sabotage
 )
 def test_a_product_with_one_defence_taken_out_does_not_pass(trial: Trial) -> None:
-    assert trial.seen(SEED)
+    assert trial.seen()
