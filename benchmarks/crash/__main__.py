@@ -6,6 +6,7 @@ Exit status 0 only if nothing was violated and the campaign counts.
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 
 from benchmarks.crash.campaign import campaign
@@ -22,7 +23,7 @@ def main() -> int:
     parser.add_argument("--kills", type=int, default=300, help="play rounds until so many kills have landed")
     parser.add_argument("--rounds", type=int, default=0, help="play so many rounds instead")
     parser.add_argument("--seed", type=int, default=1, help="of the first round; the next has the next")
-    parser.add_argument("--jobs", type=int, default=1, help="rounds at a time")
+    parser.add_argument("--jobs", type=int, default=min(4, os.cpu_count() or 1), help="rounds at a time")
     parser.add_argument("--no-trial", action="store_true", help="don't try the campaign on sabotaged products as well")
     parser.add_argument("--json", action="store_true", help="print a document instead of the table")
     asked = parser.parse_args()
