@@ -77,7 +77,7 @@ class Outbox:
     ) -> None:
         self._host, self._tell, self._first_pause_s = host, tell, first_pause_s
         self._queue: deque[Errand | Call] = deque()
-        self._busy: dict[str, deque[Errand]] = {}  # sessions with a request under way, and what waits behind it
+        self._busy: dict[str, list[Errand]] = {}  # sessions with a request under way, and what waits behind it
         self._idle: list[asyncio.Future[None]] = []  # what parked drainers wait for
         self._drainers = 0
         self._outstanding = 0
@@ -221,10 +221,10 @@ class Outbox:
         if session in self._busy:
             self._busy[session].append(errand)
             return
-        behind = self._busy[session] = deque()
+        behind = self._busy[session] = []  # hardly ever more than one or two: a deque takes ten times the room
         await self._perform(errand)
         while behind:
-            await self._perform(behind.popleft())
+            await self._perform(behind.pop(0))
         del self._busy[session]
 
     async def _perform(self, errand: Errand) -> None:

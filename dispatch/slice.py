@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import operator
 import re
 from collections.abc import Iterable
 
@@ -141,7 +142,11 @@ def canonical(slice_: Slice) -> Slice:
                 recipe, command=tuple(recipe.command), verify=tuple(recipe.verify), env=tuple(recipe.env)
             ),
         )
-    return slice_ if slice_.title else attrs.evolve(slice_, title=slice_.id)
+    return slice_ if slice_.title else Slice(slice_.id, slice_.id, *_after_title(slice_))
+
+
+# `evolve` would take three times as long, for each of a hundred thousand slices.
+_after_title = operator.attrgetter(*(field.name for field in attrs.fields(Slice)[2:]))
 
 
 def _check_text(field: str, text: object, *, printable: bool = False) -> None:
