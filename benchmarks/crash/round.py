@@ -25,8 +25,6 @@ LIMIT_S = 90.0  #: no step takes so long on any machine that is of use
 PATIENCE_S = 2.0  #: how long after the first agent's start a run may take to come by the place where it is to die
 FINISHES = 5  #: runs that are left alone, at most, until all is merged
 
-AGAIN = "nothing was written; start again"
-
 # A shell that starts a program in the background ignores SIGINT for it, and for all that it starts in turn.
 HEEDING = (
     "import os, signal, sys\n"
@@ -247,7 +245,8 @@ class Round:
         process.send_signal(signal.SIGCONT)
         code = process.wait(LIMIT_S)
         said = (self.scene.folder / "runs" / f"{self._runs}.err").read_text()
-        told = said.splitlines()[-1:] == ["error: graph 'crash' was taken over by another process; " + AGAIN]
+        last = (said.splitlines() or [""])[-1]
+        told = last.startswith("error: ") and "taken over by another process" in last
         if (code != 2 or not told or "Traceback" in said) and not (done and code in (0, 1) and not said):
             self._problems.append(f"run {self._runs}, which was taken over, ended with {code} and said {said!r}")
         self._wait_for_agent(heir.pid, pidfd, offset)
