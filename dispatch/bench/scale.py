@@ -21,13 +21,14 @@ from dispatch.slice import Slice
 
 SIZES = (1_000, 10_000, 100_000)
 FULL_SIZE = 1_000_000
-_LONG_S = 0.125  # what takes less is repeated more often,
-_MOST = 5  # so many times as often
+DEFAULT_SHAPES = ("free", "layered", "chain", "fan", "hotspot", "glob")
+_SHORT_S, _SHORT_REPEATS = 0.125, 5  # a row is repeated so many times as often while it has taken less,
+_LONG_S = 5.0  # and not any more once it has taken this
 
 
 @attrs.frozen
 class Row:
-    """One shape at one size, in microseconds a slice: medians of the repeats.
+    """One shape at one size, in microseconds a slice: medians of the repeats, elapsed time unless said otherwise.
 
     `enqueue_us`: until `enqueue_many` has answered; `life_us`: from there on too, until all had merged and the service
     had settled; `cpu_us`: processor time of the whole process for the same; `floor_us`: the plain loop. Bytes are those
@@ -59,11 +60,14 @@ class Scale:
 
 def measure_scale(
     sizes: Sequence[int] = SIZES,
-    shapes: Iterable[str] = tuple(SHAPES),
+    shapes: Iterable[str] = DEFAULT_SHAPES,
     repeat: int = 3,
     progress: Callable[[str], None] = lambda _: None,
 ) -> Scale:
-    """Measure every shape at every size; `progress` is told, in words, what comes next."""
+    """Measure every shape at every size, `repeat` times: short lives more often, and what takes long less often.
+
+    `progress` is told, in words, what comes next.
+    """
     env = environment() | {"places": PLACES, "repeat": repeat}
     progress("a lone call")
     lone = measure_lone()
@@ -91,7 +95,10 @@ def _measure(shape: str, size: int, repeat: int, progress: Callable[[str], None]
 def _in_turns(slices: tuple[Slice, ...], repeat: int) -> tuple[list[Life], list[float]]:
     """Lives and floors, one after the other."""
     lives, floors = list[Life](), list[float]()
-    while len(lives) < repeat or (len(lives) < _MOST * repeat and sum(life.life_s for life in lives) < _LONG_S):
+    taken_s, wanted = 0.0, repeat
+    while len(lives) < wanted and taken_s < _LONG_S:
         floors.append(floor_s(slices))
         lives.append(service_life(slices))
+        taken_s += lives[-1].life_s
+        wanted = repeat if taken_s > _SHORT_S else repeat * _SHORT_REPEATS
     return lives, floors
