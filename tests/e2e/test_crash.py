@@ -4,39 +4,29 @@ from __future__ import annotations
 
 import pytest
 
-from benchmarks.crash.campaign import Result, campaign
+from benchmarks.crash.campaign import campaign
 from benchmarks.crash.fates import Means
 from benchmarks.crash.report import report_lines
 from benchmarks.crash.round import Script
 from benchmarks.crash.trial import TRIALS, Trial
 from tests.effort import examples
 
-KILLS, ROUNDS = examples(14), 2
+ROUNDS, KILLS = examples(2), 7  # of each round
 SEED = 21
 TRIED = ("orphans", "verify")  # the others are tried by the long form
 
 
-@pytest.fixture(scope="module")
-def result() -> Result:
-    return campaign(KILLS, SEED, jobs=ROUNDS, script=Script(most_kills=7))
-
-
 @pytest.mark.timeout(600)
-def test_whatever_it_is_killed_by_it_goes_on_and_keeps_its_promises(result: Result) -> None:
+def test_whatever_it_is_killed_by_it_goes_on_and_keeps_its_promises() -> None:
+    result = campaign(0, SEED, rounds=ROUNDS, jobs=2, script=Script(most_kills=KILLS))
     assert result.well, "\n".join(report_lines(result))
-
-
-@pytest.mark.timeout(600)
-def test_the_kills_met_agents_at_work_and_merges(result: Result) -> None:
-    """A campaign that kills only idle processes proves nothing."""
-    tally = result.tally
-    assert tally.kills.total() >= KILLS
+    tally = result.tally  # a campaign that kills only idle processes proves nothing
+    assert tally.kills.total() >= ROUNDS * KILLS / 2
     assert tally.landed.total() >= tally.kills.total() / 3
-    assert tally.landed[Means.INSTANT] >= tally.kills[Means.INSTANT] / 2
     assert tally.kills[Means.MERGE] + tally.kills[Means.STORE] + tally.kills[Means.GIT] >= 2
     assert tally.restarts >= tally.kills.total()
     assert sum(count for what, count in tally.commands.items() if what.endswith("done")) >= 1
-    assert result.merges >= 20
+    assert result.merges >= 10 * ROUNDS
 
 
 @pytest.mark.timeout(600)
