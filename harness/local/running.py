@@ -14,6 +14,7 @@ from pathlib import Path
 import anyio
 import attrs
 
+from harness import procfs
 from harness.local.log import CappedLog, LastLine
 from harness.local.orphans import (
     KILL_LIMIT_S,
@@ -110,6 +111,7 @@ class Running:
     _stopped: bool = attrs.field(default=False, init=False)
     _quiet: bool = attrs.field(default=False, init=False)
     _killed: bool = attrs.field(default=False, init=False)
+    _closed: bool = attrs.field(default=False, init=False)
 
     def __attrs_post_init__(self) -> None:
         self.last_output_at = self.started_at
@@ -173,6 +175,7 @@ class Running:
 
     def close(self, survivors: tuple[int, ...]) -> Exit:
         """Reaps the child, unless it survived, and closes what was open for it."""
+        self._closed = True
         code, number = _reap(self.pid)
         self._line.finish()
         self._log.close()
@@ -264,11 +267,18 @@ class Running:
         self._signal(signal.SIGCONT)  # one that was suspended could not hear the other
 
     def _kill(self) -> None:
-        self._killed |= self._lives()
+        self._killed |= self._lives() or self._left_behind()
         self._signal(signal.SIGKILL)
+
+    def _left_behind(self) -> bool:
+        """Whether anything of the group still runs, its leader or not."""
+        stats = map(procfs.stat_of, procfs.pids())
+        return any(stat is not None and stat.group == self.pid and not stat.ended for stat in stats)
 
     def _signal(self, number: signal.Signals) -> None:
         """To the group, whose number is ours until the leader is reaped. What isn't reached will be seen to survive."""
+        if self._closed:
+            return
         try:
             os.killpg(self.pid, number)
         except (ProcessLookupError, PermissionError):

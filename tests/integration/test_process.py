@@ -21,7 +21,7 @@ import pytest
 import trio
 
 from harness import procfs
-from harness.local.process import Child, Exit, ProcessWatcher, find_by_token, is_alive, mark_of
+from harness.local.process import Child, Exit, ProcessWatcher, Running, find_by_token, is_alive, mark_of
 from harness.procfs import ProcessTable, Snapshot
 from tests.integration.family import LIMIT_S, Ended, Family, eventually
 
@@ -148,15 +148,47 @@ def test_stopping_one_that_has_ended_changes_nothing(family: Family) -> None:
     assert (exit_.code, exit_.stopped) == (5, False)
 
 
-def test_stopping_what_one_that_ended_by_itself_left_behind_does_not_change_how_it_ended(
-    family: Family, monkeypatch: pytest.MonkeyPatch
+def test_the_number_of_a_group_that_is_gone_is_sent_no_signal(family: Family, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By then it may be the number of somebody else's."""
+    ended, sent = Ended(), list[tuple[int, int]]()
+    running = family.watcher.spawn(family.child("true"), ended)
+    ended.wait()
+    monkeypatch.setattr(os, "killpg", lambda *call: sent.append(call))
+    running.stop(0.0)
+    running.kill()
+    assert family.run("true").code == 0
+    assert sent == []
+
+
+LEAVES_ONE_THAT_IGNORES_SIGTERM = "trap '' TERM; while :; do sleep 0.05; done & exit 5"
+END_AT_ONCE = [lambda running: running.stop(0.0), Running.kill]
+
+
+@pytest.mark.parametrize("end", END_AT_ONCE, ids=["stop", "kill"])
+def test_ending_what_one_that_ended_by_itself_left_behind_does_not_change_how_it_ended(
+    family: Family, monkeypatch: pytest.MonkeyPatch, end: Callable[[Running], None]
 ) -> None:
     monkeypatch.setattr("harness.local.running.LEFTOVER_GRACE_S", 100 * LIMIT_S)
-    stubborn = "trap '' TERM; while :; do sleep 0.05; done & exit 5"
     ended = Ended()
-    running = family.watcher.spawn(family.child("sh", "-c", stubborn), ended)
+    running = family.watcher.spawn(family.child("sh", "-c", LEAVES_ONE_THAT_IGNORES_SIGTERM), ended)
     eventually(lambda: not is_alive(running.mark), "it has ended")
-    running.stop(grace_s=0.0)
+    end(running)
+    exit_ = ended.wait()
+    assert (exit_.code, exit_.stopped, exit_.killed) == (5, False, True)
+
+
+@pytest.mark.parametrize("end", END_AT_ONCE, ids=["stop", "kill"])
+def test_nor_does_it_when_the_watcher_learns_of_the_end_later_than_of_the_wish(
+    family: Family, end: Callable[[Running], None]
+) -> None:
+    """As on a machine that is overloaded: the thread gets no turn between the two."""
+    ended, held, go_on = Ended(), threading.Event(), threading.Event()
+    running = family.watcher.spawn(family.child("sh", "-c", LEAVES_ONE_THAT_IGNORES_SIGTERM), ended)
+    family.watcher.later(0.0, lambda: (held.set(), go_on.wait(LIMIT_S)))
+    assert held.wait(LIMIT_S)
+    eventually(lambda: not is_alive(running.mark), "it has ended")
+    end(running)
+    go_on.set()
     exit_ = ended.wait()
     assert (exit_.code, exit_.stopped, exit_.killed) == (5, False, True)
 
