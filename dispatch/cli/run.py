@@ -222,7 +222,7 @@ def _begin(
 
 
 def _announce(plan: PlanFile, admission: Admission, before: Snapshot, cap: Cap, progress: Output, target: str) -> None:
-    from dispatch.view.text import clean, count, line, listed
+    from dispatch.view.text import clean, count, folded, listed
 
     new = f"{count(len(plan.slices), 'slice')}, {len(admission.slices):,} new"
     lines = [f"graph {before.graph} in {before.store.url}: {new}", target, cap.short]
@@ -230,7 +230,8 @@ def _announce(plan: PlanFile, admission: Admission, before: Snapshot, cap: Cap, 
         lines.append(f"mended, and queued: {listed([slice_.id for slice_ in admission.revised], 5)}")
     if admission.kept:
         lines.append(f"finished already, and kept as they were stored: {listed(admission.kept, 5)}")
-    progress.write(line(clean(words), cells=progress.width) for words in lines)
+    for words in lines:
+        progress.write(folded((), clean(words), indent=2, cells=progress.width))
 
 
 def _watch(

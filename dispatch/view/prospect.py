@@ -12,11 +12,12 @@ from dispatch.forecast import Exclusion, Forecast, Why
 from dispatch.intent import Urgency
 from dispatch.slice import Slice
 from dispatch.view.gantt import BLOCKS, Bar, Glyphs, gantt
-from dispatch.view.text import clean, count, fit, hold_words, line, listed, prose
+from dispatch.view.text import clean, count, fit, folded, hold_words, line, listed, prose
 from dispatch.views import Cap
 
 ROWS = 60  #: of each list; what is beyond it is counted
 MEMBERS = 12  #: slices named of a group that exclude one another
+INDENT = 4  #: of what didn't fit on the line before
 
 
 @attrs.frozen(eq=False)
@@ -58,14 +59,9 @@ def _slices(prospect: Prospect, width: int) -> Iterator[Text]:
     before = prospect.forecast.schedule.plan.order.predecessors
     for each in shown:
         title = clean(each.title) if each.title != each.id else ""
-        yield line(
-            "  ",
-            (fit(clean(each.id), min(ids, 40)), "cyan"),
-            "  " if titles else "",
-            fit(title, titles),
-            (f"  {'; '.join(_facts(prospect, each, list(before(each.id))))}", "dim"),
-            cells=width,
-        )
+        head = ("  ", (fit(clean(each.id), min(ids, 40)), "cyan"), "  " if titles else "", fit(title, titles), "  ")
+        facts = "; ".join(_facts(prospect, each, list(before(each.id))))
+        yield from folded(head, (facts, "dim"), indent=INDENT, cells=width)
     if len(prospect.slices) > ROWS:
         yield line((f"  and {len(prospect.slices) - ROWS:,} more", "dim"), cells=width)
 
@@ -89,7 +85,7 @@ def _contention(on_paper: Forecast, width: int) -> Iterator[Text]:
         yield line(("  no two slices contend", "dim"), cells=width)
     for exclusion in on_paper.exclusions[:ROWS]:
         members = listed(tuple(map(clean, exclusion.members)), MEMBERS)
-        yield line("  ", (members, "cyan"), (f"  {_why(exclusion)}", "dim"), cells=width)
+        yield from folded(["  ", (members, "cyan"), "  "], (_why(exclusion), "dim"), indent=INDENT, cells=width)
     if len(on_paper.exclusions) > ROWS:
         yield line((f"  and {len(on_paper.exclusions) - ROWS:,} more groups", "dim"), cells=width)
     if on_paper.partial:
@@ -114,7 +110,7 @@ def _path(on_paper: Forecast, width: int) -> Iterator[Text]:
     yield line(("critical path", "bold"), f" {on_paper.path_length:g}", cells=width)
     path = tuple(map(clean, on_paper.critical_path))
     shown = path if len(path) <= ROWS else (*path[:ROWS], f"and {len(path) - ROWS:,} more")
-    yield line("  ", (" -> ".join(shown), "cyan"), cells=width)
+    yield from folded(["  "], (" -> ".join(shown), "cyan"), indent=INDENT, cells=width)
 
 
 def _schedule(prospect: Prospect, width: int, chart_width: int, glyphs: Glyphs) -> Iterator[Text]:

@@ -13,8 +13,10 @@ from dispatch.slice import SliceState
 from dispatch.store.port import AttemptRow
 from dispatch.view.frame import STATE_STYLES, progress
 from dispatch.view.standing import Standing, standing
-from dispatch.view.text import clean, count, elapsed, fit, line, moment
+from dispatch.view.text import Part, clean, count, elapsed, fit, folded, line, moment
 from dispatch.views import SliceView
+
+INDENT = 4  #: of what didn't fit on the line before
 
 
 def graph_lines(graph: StoredGraph, width: int) -> Iterator[Text]:
@@ -121,19 +123,18 @@ def explanation_lines(graph: StoredGraph, slice_id: str, width: int) -> Iterator
     explanation = graph.explain(slice_id)
     view = explanation.view
     state = view.state.value.replace("_", " ")
-    yield line(
-        (clean(view.id), "bold cyan"), " is ", (state, STATE_STYLES[view.state]), f"  {clean(view.title)}", cells=width
-    )
+    title = f"  {clean(view.title)}" if view.title != view.id else ""
+    yield line((clean(view.id), "bold cyan"), " is ", (state, STATE_STYLES[view.state]), title, cells=width)
     for reason in explanation.reasons:
-        yield line(f"  {clean(reason.text)}", (f"  [{reason.code.value}]", "dim"), cells=width)
+        yield from folded(["  "], clean(reason.text), (f"[{reason.code.value}]", "dim"), indent=INDENT, cells=width)
     if view.state is SliceState.QUEUED and graph.claim is None:
-        yield line("  no process runs the graph; start it with `run`", cells=width)
+        yield from folded(["  "], "no process runs the graph; start it with `run`", indent=INDENT, cells=width)
     if view.state is SliceState.QUEUED:
-        yield line((f"  {_rank(view, measured=_measured(graph))}", "dim"), cells=width)
+        yield from folded(["  "], (_rank(view, measured=_measured(graph)), "dim"), indent=INDENT, cells=width)
     if view.checkpoint and view.state is SliceState.QUEUED:
-        yield line(("  for the next attempt: ", "dim"), clean(view.checkpoint), cells=width)
+        yield from folded([("  for the next attempt: ", "dim")], clean(view.checkpoint), indent=INDENT, cells=width)
     for row in graph.attempts(slice_id):
-        yield line(f"  attempt {row.attempt}: ", *_attempt(row), cells=width)
+        yield from folded([f"  attempt {row.attempt}: "], *_attempt(row), indent=INDENT, cells=width)
 
 
 def _measured(graph: StoredGraph) -> bool:
@@ -150,12 +151,12 @@ def _rank(view: SliceView, *, measured: bool) -> str:
     return f"{place}: critical path {path}, urgency {urgency}, enqueued as {priority.declared_order}"
 
 
-def _attempt(row: AttemptRow) -> Iterator[tuple[str, str] | str]:
+def _attempt(row: AttemptRow) -> Iterator[Part]:
     if row.outcome and row.ended_at:
         yield f"{row.outcome} after {elapsed(row.ended_at - row.started_at)}"
     else:
         yield row.outcome or "runs"
-    yield (f"  {moment(row.started_at)}  ", "dim")
+    yield moment(row.started_at), "dim"
     yield "it ended with the process that ran it" if row.outcome == LOST else clean(row.detail)
 
 

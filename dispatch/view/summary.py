@@ -13,14 +13,15 @@ from dispatch.store.port import AttemptRow
 from dispatch.view.frame import STATE_STYLES
 from dispatch.view.gantt import BLOCKS, Bar, Glyphs, Interval, gantt, legend
 from dispatch.view.standing import Standing
-from dispatch.view.text import clean, count, elapsed, fit, line, moment, prose
+from dispatch.view.text import clean, count, elapsed, fit, folded, line, moment, prose
 from dispatch.views import Cap, SliceView
 
 MERGED = "merged"
 ROWS = 60  #: slices that are told one by one; the rest is counted
+INDENT = 12  #: of what more there is to say of one
 _ORDER = ("merged", "in review", "failed", "stranded", "held", "excluded", "paused", "canceled", "stopped", "queued")
 _NEXT = {  # what can be done for a slice, and the options that a command needs to mean its graph
-    "failed": "see `log {0}{1}`; `retry {0}{1}` queues it again, and `run` goes on",
+    "failed": "see `log {0}{1}`; mend the plan, or let `retry {0}{1}` queue it again, and `run` goes on",
     "in review": "once main has its branch, `run` goes on (`run --wait` waits for it); `merged {0}{1}` says so by hand",
     "held": "`release {0}{1}` lets it start, and `run` goes on",
 }
@@ -181,16 +182,14 @@ def _endings(endings: Sequence[Ending], width: int) -> Iterator[Text]:
     tries = max((len(_tries(ending)) for ending in ordered[:ROWS]), default=0)
     for ending in ordered[:ROWS]:
         ran = elapsed(ending.ran_s) if ending.ran_s else ""
-        yield line(
-            "  ",
-            (f"{ending.outcome:<9} ", _STYLES.get(ending.outcome, "")),
+        head = (
+            (f"  {ending.outcome:<9} ", _STYLES.get(ending.outcome, "")),
             (fit(clean(ending.id), ids), "cyan"),
             f" {ran:>6} {_tries(ending):<{tries}} ",
-            (clean(ending.reason), ""),
-            cells=width,
         )
+        yield from folded(head, clean(ending.reason), indent=INDENT, cells=width)
         if ending.log and ending.outcome == "failed":
-            yield line((f"            log: {clean(ending.log)}", "dim"), cells=max(width, len(ending.log) + 20))
+            yield line((f"{'':{INDENT}}log: {clean(ending.log)}", "dim"), cells=max(width, len(ending.log) + 20))
     if len(ordered) > ROWS:
         yield line((f"  and {len(ordered) - ROWS:,} more", "dim"), cells=width)
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import datetime as dt
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
-from rich.cells import cell_len, set_cell_size
+from rich.cells import cell_len, chop_cells, set_cell_size
 from rich.text import Text
 
 from harness.text import ELLIPSIS, sanitize
@@ -68,18 +68,45 @@ def listed(names: list[str] | tuple[str, ...], most: int) -> str:
     return shown if len(names) <= most else f"{shown} and {len(names) - most:,} more"
 
 
+Part = tuple[str, str] | str  #: clean words, or clean words and their style
+
+
 def prose(words: str, style: str, cells: int) -> Iterator[Text]:
     """Clean words on as many lines as they need."""
     for each in textwrap.wrap(words, max(cells, 1)):
         yield line((each, style), cells=cells)
 
 
-def line(*parts: tuple[str, str] | str, cells: int) -> Text:
+def folded(head: Iterable[Part], *parts: Part, indent: int, cells: int) -> Iterator[Text]:
+    """`head` as it is, then the words of clean parts, two blanks between parts, on as many lines as they need.
+
+    Lines after the first are indented. `head` is cut to the width, and a word that is wider is broken.
+    """
+    row = line(*head, cells=cells)
+    rest = max(2, cells - indent)  # a character may take two cells
+    room, gap = cells - row.cell_len, ""
+    for part in parts:
+        words, style = _styled(part)
+        gap *= 2
+        for piece in (piece for word in words.split() for piece in chop_cells(word, rest)):
+            if cell_len(gap + piece) > room:
+                yield row
+                row, room, gap = Text(" " * indent), rest, ""
+            row.append(gap + piece, style or None)
+            room, gap = room - cell_len(gap + piece), " "
+    yield row
+
+
+def line(*parts: Part, cells: int) -> Text:
     """One line of clean parts, each a text or a text with its style, cut to `cells`."""
     text = Text(no_wrap=True, overflow="ellipsis")
     for part in parts:
-        words, style = part if isinstance(part, tuple) else (part, "")
+        words, style = _styled(part)
         text.append(words, style or None)
     if text.cell_len > cells:
         text.truncate(cells, overflow="ellipsis")
     return text if cells > 0 else Text()
+
+
+def _styled(part: Part) -> tuple[str, str]:
+    return part if isinstance(part, tuple) else (part, "")

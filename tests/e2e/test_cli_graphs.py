@@ -243,7 +243,9 @@ def test_the_commands_that_a_run_advises_mean_its_graph(
         stand_in(desk, desk.folder / "out side")
         options += ["--repo", str(home)]
     told = desk.run("run", plan, "--graph", "it is", *options).stdout
-    advised = re.search(r"see `(log f.*)`; `(retry f.*)` queues it again, and `run` goes on\n", told)
+    advised = re.search(
+        r"see `(log f.*)`; mend the plan, or let `(retry f.*)` queue it again, and `run` goes on\n", told
+    )
     assert advised is not None
     log, retry = (shlex.split(words) for words in advised.groups())
     assert tuple(word for word in log if word.startswith("--")) == needed
@@ -254,7 +256,7 @@ def test_the_commands_that_a_run_advises_mean_its_graph(
 def test_a_store_that_the_environment_names_need_not_be_named_again(desk: Desk) -> None:
     url = f"sqlite:///{desk.folder}/other.db"
     told = desk.run("run", desk.plan(FAILS), DISPATCH_STORE=url)
-    assert "see `log f`; `retry f` queues" in told.stdout
+    assert "see `log f`; mend the plan, or let `retry f` queue" in told.stdout
 
 
 def test_no_command_is_advised_that_could_not_reach_the_graph(desk: Desk) -> None:

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import pty
 import sqlite3
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from harness.text import TERMINAL_SEQUENCE
 from tests.e2e.desk import Desk, end
 
 GOOD = '[slices.lexer]\ncommand = ["true"]\nhold = "x"\n'
@@ -203,3 +208,27 @@ def test_an_output_that_is_full_is_one_line(desk: Desk, words: tuple[str, ...]) 
     assert (code, err.endswith(line)) == (2, True), err
     assert "json" in words[-1] or err == line
     desk.check_clean()
+
+
+@pytest.mark.parametrize("env", [{"TERM": "xterm"}, {"TERM": "xterm", "NO_COLOR": "1"}])
+def test_a_command_that_is_not_found_is_told_in_full_on_a_narrow_terminal(desk: Desk, env: dict[str, str]) -> None:
+    desk.env |= env | {"COLUMNS": "80"}
+    process, shown = on_a_terminal(desk, "run", desk.plan('[slices.a]\ncommand = ["no-such-agent"]\n'), "--cap", "2")
+    assert process.wait(60) == 1
+    reason = "not found: 'no-such-agent'; it is looked for on PATH: install it, or name it by its full path\nlog: "
+    head = f"in sqlite:///{desk.state}/slice-dispatch/graphs.db: 1 slice, 1 new\nmerges into main in {desk.repo}\n"
+    for words in (reason, head):
+        assert "".join(words.split()) in "".join(shown.split())
+
+
+def on_a_terminal(desk: Desk, *arguments: str | Path) -> tuple[subprocess.Popen[str], str]:
+    """The program to the end of its output, and that, without what moves the cursor or colours."""
+    ours, theirs = pty.openpty()
+    process = desk.start(*arguments, stdout=theirs, stderr=theirs, stdin=theirs, start_new_session=True)
+    os.close(theirs)
+    shown = b""
+    with contextlib.suppress(OSError):  # EIO: nobody has the terminal open any more
+        while piece := os.read(ours, 4096):
+            shown += piece
+    os.close(ours)
+    return process, TERMINAL_SEQUENCE.sub("", shown.decode())

@@ -144,8 +144,19 @@ def test_what_did_not_merge_comes_first_with_its_reason_and_its_log() -> None:
         "# ran as predicted   = ran   . predicted   x an attempt that did not merge",
         "predicted 3.0s: simulated at the start for cap 2, scaled to what merged slices",
         "took on the average",
-        "see `log bad`; `retry bad` queues it again, and `run` goes on",
+        "see `log bad`; mend the plan, or let `retry bad` queue it again, and `run` goes",
+        "on",
         "`release held` lets it start, and `run` goes on",
+    ]
+
+
+def test_a_reason_that_is_too_long_for_its_line_goes_on_below() -> None:
+    reason = "command not found: 'claudee'; it is looked for on PATH: install it, or name it by its full path"
+    told = lines(summary(ending("a", "failed", reason=reason, log="/x/1.log", intervals=(), lost=((0, 2),))))
+    assert told[1:4] == [
+        "  failed    a   2.0s  command not found: 'claudee'; it is looked for on PATH:",
+        "            install it, or name it by its full path",
+        "            log: /x/1.log",
     ]
 
 
@@ -236,7 +247,7 @@ def test_every_state_has_a_place_in_the_order() -> None:
 def test_advised_commands_reach_the_graph_and_stay_in_one_piece_however_narrow_the_terminal() -> None:
     told = attrs.evolve(summary(ending("bad", "failed")), reach=" --graph 'a b'")
     assert lines(told, 30)[-1] == (
-        "see `log bad --graph 'a b'`; `retry bad --graph 'a b'` queues it again, and `run` goes on"
+        "see `log bad --graph 'a b'`; mend the plan, or let `retry bad --graph 'a b'` queue it again, and `run` goes on"
     )
 
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 from rich.cells import cell_len
 
-from dispatch.view.text import clean, count, cut, elapsed, fit, hold_words, line, listed, moment
+from dispatch.view.text import clean, count, cut, elapsed, fit, folded, hold_words, line, listed, moment
 
 
 @pytest.mark.parametrize(
@@ -62,6 +62,25 @@ def test_a_line_is_cut_and_its_markup_is_text() -> None:
     assert line("abcdef", cells=4).plain == "abc…"
     assert line("日本語", cells=5).cell_len <= 5
     assert line("abc", cells=0).plain == ""
+
+
+@pytest.mark.parametrize(
+    ("parts", "cells", "rows"),
+    [
+        (("one two",), 20, ["id: one two"]),
+        (("one", "two"), 20, ["id: one  two"]),
+        (("one two three four",), 11, ["id: one two", "  three", "  four"]),
+        (("longer than that",), 8, ["id: ", "  longer", "  than", "  that"]),
+        (("unbreakable x",), 8, ["id: ", "  unbrea", "  kable", "  x"]),
+        (("日本語",), 6, ["id: ", "  日本", "  語"]),
+        (("",), 8, ["id: "]),
+        ((), 2, ["i…"]),
+    ],
+)
+def test_what_is_folded_is_all_there_and_no_wider(parts: tuple[str, ...], cells: int, rows: list[str]) -> None:
+    told = list(folded(["id: "], *parts, indent=2, cells=cells))
+    assert [text.plain for text in told] == rows
+    assert all(text.cell_len <= cells for text in told)
 
 
 def test_counts_and_lists() -> None:
