@@ -14,6 +14,7 @@ from dispatch.plans.slices import Draft
 from dispatch.slice import Slice, check_slice
 
 CIRCLE_SHOWN = 12  #: slices of a circle that an error spells out
+TAKE_OUT = "; add it to the plan, or take it out here"  #: where no name is like the one that is not there
 
 Origin = tuple[Section, str, str]  #: the table, the field and the item that declare an edge
 
@@ -26,9 +27,9 @@ def check_references(drafts: Sequence[Draft]) -> None:
         for field in ("depends_on", "required_by", "contends"):
             for name in getattr(draft.slice, field):
                 if name == draft.slice.id:
-                    draft.section.refuse(field, "names the slice itself", name)
+                    draft.section.refuse(field, "names the slice itself; take it out", name)
                 elif name not in known and is_id(name):  # one that is no id has been refused as such
-                    draft.section.refuse(field, f"no slice {shown(name)}{spelling.hint(name)}", name)
+                    draft.section.refuse(field, f"no slice {shown(name)}{spelling.hint(name) or TAKE_OUT}", name)
 
 
 def check_circles(drafts: Sequence[Draft]) -> None:
@@ -41,7 +42,7 @@ def check_circles(drafts: Sequence[Draft]) -> None:
     ):
         circle = _shortest_circle(waits, group[0], frozenset(group))
         section, field, item = origins[circle[0], circle[1]]
-        section.refuse(field, f"waits in a circle: {_written(circle)}; each needs the next", item)
+        section.refuse(field, f"waits in a circle: {_written(circle)}; each needs the next: take one out", item)
 
 
 def _waits(drafts: Sequence[Draft]) -> tuple[nx.DiGraph[str], dict[tuple[str, str], Origin]]:

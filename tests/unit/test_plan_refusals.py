@@ -32,37 +32,40 @@ TOML_REFUSALS = {
     ),
     "the first of two alike": (
         '[slices.a]\ncommand = "a"\nneeds = [\n"b",\n"b"]',
-        "plan.toml:4: slices.a.needs: no slice 'b'",
+        "plan.toml:4: slices.a.needs: no slice 'b'; add it to the plan, or take it out here",
     ),
     "behind lines that end as on Windows": (
         '[slices.a]\r\ncommand = "a"\r\nprompt = """\r\nx\r\n"""\r\nneeds = "b"\r\n',
-        "plan.toml:6: slices.a.needs: no slice 'b'",
+        "plan.toml:6: slices.a.needs: no slice 'b'; add it to the plan, or take it out here",
     ),
     "its other name": (
         '[slices.parser]\ncommand = "a"\nneeds = "zzz"',
-        "plan.toml:3: slices.parser.needs: no slice 'zzz'",
+        "plan.toml:3: slices.parser.needs: no slice 'zzz'; add it to the plan, or take it out here",
     ),
     "unknown dependent": (
         '[slices.a]\ncommand = "a"\nrequired_by = "ab"\n[slices.abc]\ncommand = "a"',
         "plan.toml:3: slices.a.required_by: no slice 'ab'; did you mean 'abc'?",
     ),
-    "unknown contender": ('[slices.a]\ncommand = "a"\ncontends = "q"', "plan.toml:3: slices.a.contends: no slice 'q'"),
+    "unknown contender": (
+        '[slices.a]\ncommand = "a"\ncontends = "q"',
+        "plan.toml:3: slices.a.contends: no slice 'q'; add it to the plan, or take it out here",
+    ),
     "depends on itself": (
         '[slices.a]\ncommand = "a"\nneeds = ["a"]',
-        "plan.toml:3: slices.a.needs: names the slice itself",
+        "plan.toml:3: slices.a.needs: names the slice itself; take it out",
     ),
     "contends with itself": (
         '[slices.a]\ncommand = "a"\ncontends = "a"',
-        "plan.toml:3: slices.a.contends: names the slice itself",
+        "plan.toml:3: slices.a.contends: names the slice itself; take it out",
     ),
     "circle": (
         '[slices]\na = { command = "a", needs = "b" }\nb.command = "b"\nb.needs = "c"\nc = { command = "c" }\n'
         'd = { command = "c", required_by = "c", needs = ["a"] }',
-        "plan.toml:2: slices.a.needs: waits in a circle: a -> b -> c -> d -> a; each needs the next",
+        "plan.toml:2: slices.a.needs: waits in a circle: a -> b -> c -> d -> a; each needs the next: take one out",
     ),
     "circle by required_by": (
         '[slices.a]\ncommand = "a"\nrequired_by = "b"\n[slices.b]\ncommand = "b"\nrequired_by = [\n"a"]',
-        "plan.toml:7: slices.b.required_by: waits in a circle: a -> b -> a; each needs the next",
+        "plan.toml:7: slices.b.required_by: waits in a circle: a -> b -> a; each needs the next: take one out",
     ),
     "unknown key": (
         '[slices.a]\ncommand = "a"\ndepend_on = "b"',
@@ -300,7 +303,7 @@ YAML_REFUSALS = {
     ),
     "two places in one line": (
         "slices: {a: {command: a, needs: [b]}, b: {command: b, needs: a}}",
-        "plan.yaml:1: slices.a.needs: waits in a circle: a -> b -> a; each needs the next",
+        "plan.yaml:1: slices.a.needs: waits in a circle: a -> b -> a; each needs the next: take one out",
     ),
     "through an alias": (
         """
@@ -322,7 +325,7 @@ YAML_REFUSALS = {
     ),
     "behind lines that end as on Windows": (
         "slices:\r\n  a:\r\n    command: a\r\n    prompt: |\r\n      x\r\n    needs: b\r\n",
-        "plan.yaml:6: slices.a.needs: no slice 'b'",
+        "plan.yaml:6: slices.a.needs: no slice 'b'; add it to the plan, or take it out here",
     ),
     "a value forgotten": (
         "slices:\n  a:\n    command: a\n    prompt:",
@@ -490,9 +493,10 @@ def test_each_circle_is_reported_once_and_shortest_first() -> None:
     long, short = error.problems
     middle = " -> ".join(f"n{i}" for i in (1, 0, *range(4999, 4991, -1)))
     assert long == (
-        f"plan.toml:2: slices.n1.needs: waits in a circle: {middle} -> (4989 more) -> n2 -> n1; each needs the next"
+        f"plan.toml:2: slices.n1.needs: waits in a circle: {middle} -> (4989 more) -> n2 -> n1;"
+        " each needs the next: take one out"
     )
-    assert short == "plan.toml:5002: slices.p.needs: waits in a circle: p -> q -> p; each needs the next"
+    assert short == "plan.toml:5002: slices.p.needs: waits in a circle: p -> q -> p; each needs the next: take one out"
 
 
 def test_nothing_from_the_file_acts_on_the_terminal() -> None:
