@@ -258,7 +258,9 @@ class SliceGraph:
 
     def _weigh(self, slices: Iterable[Slice]) -> dict[str, float]:
         """The weights of their kinds, and of all that were met before."""
-        self._weight |= self._weights_of({slice_.recipe.kind for slice_ in slices} - self._weight.keys())
+        new = {kind for slice_ in slices if (kind := slice_.recipe.kind) not in self._weight}
+        if new:
+            self._weight |= self._weights_of(new)
         return self._weight
 
     def _weights_of(self, kinds: Iterable[str]) -> dict[str, float]:
@@ -498,8 +500,9 @@ def check_acyclic(new: dict[str, Slice], nodes: dict[str, SliceNode]) -> None:
     seen: set[str] = set()
     waiting = {name for slice_ in new.values() for name in slice_.required_by if name in new}
     for name, slice_ in new.items():
-        waits = slice_.depends_on or name in waiting
-        if (waits and slice_.required_by) or any(before in new and before not in seen for before in slice_.depends_on):
+        depends_on = slice_.depends_on
+        closing = slice_.required_by and (depends_on or name in waiting)
+        if closing or (depends_on and any(before in new and before not in seen for before in depends_on)):
             cycle = find_cycle(new, nodes)
             if cycle:
                 raise CycleError(cycle)

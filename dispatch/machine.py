@@ -129,11 +129,11 @@ class Machine:
         known = self.graph.intents
         return Changes(
             graph=GraphRow(self.graph_id, self.paused) if self._graph_changed else None,
-            slices=tuple(node.row() for node in self._slices),
-            attempts=tuple(AttemptRow(*fields) for fields in self._attempts.values()),
-            intents=tuple(_intent_row(known[name]) for name in self._intents if name in known),
-            forgotten=tuple(name for name in self._intents if name not in known),
-            revised=tuple(node.id for node in self._revised),
+            slices=tuple([node.row() for node in self._slices]),
+            attempts=tuple([AttemptRow(*fields) for fields in self._attempts.values()]),
+            intents=tuple([_intent_row(known[name]) for name in self._intents if name in known]),
+            forgotten=tuple([name for name in self._intents if name not in known]),
+            revised=tuple([node.id for node in self._revised]),
         )
 
     def unwritten(self) -> tuple[str, ...]:

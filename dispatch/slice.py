@@ -83,21 +83,27 @@ def check_slice(slice_: Slice) -> None:
         raise InvalidSliceError("slice", f"must be a Slice, not {type(slice_).__name__}")
     _check_id("id", slice_.id)
     _check_title(slice_.title)
-    for field in ("depends_on", "required_by", "contends"):
+    for field in _EDGES:
         for name in _strings(field, getattr(slice_, field)):
             _check_id(field, name)
-    if not isinstance(slice_.touch, TouchSet):
-        raise InvalidSliceError("touch", "must be a TouchSet")
-    for text in _strings("paths", slice_.touch.paths):
-        Pattern.parse(text)
-    for text in _strings("hotspots", slice_.touch.hotspots):
-        _check_text("hotspots", text, printable=True)
-        if not text.strip():
-            raise InvalidSliceError("hotspots", "a hotspot needs a name")
+    if slice_.touch is not NOTHING:
+        check_touch(slice_.touch)
     for field in ("provenance", "hold"):
         _check_text(field, getattr(slice_, field), printable=True)
     if slice_.recipe is not NO_RECIPE:
         check_recipe(slice_.recipe)
+
+
+def check_touch(touch: TouchSet) -> None:
+    """Refuse a touch-set outside the grammar, with `InvalidSliceError`."""
+    if not isinstance(touch, TouchSet):
+        raise InvalidSliceError("touch", "must be a TouchSet")
+    for text in _strings("paths", touch.paths):
+        Pattern.parse(text)
+    for text in _strings("hotspots", touch.hotspots):
+        _check_text("hotspots", text, printable=True)
+        if not text.strip():
+            raise InvalidSliceError("hotspots", "a hotspot needs a name")
 
 
 def check_recipe(recipe: Recipe) -> None:
@@ -129,22 +135,18 @@ def check_recipe(recipe: Recipe) -> None:
 def canonical(slice_: Slice) -> Slice:
     """A checked slice with its id for a title that is missing, and tuples for lists: nobody can change it any more."""
     touch, recipe = slice_.touch, slice_.recipe
-    edges = (slice_.depends_on, slice_.required_by, slice_.contends)
-    if {tuple} != set(map(type, (*edges, touch.paths, touch.hotspots, recipe.command, recipe.verify, recipe.env))):
-        depends_on, required_by, contends = map(tuple, edges)
-        slice_ = attrs.evolve(
-            slice_,
-            depends_on=depends_on,
-            required_by=required_by,
-            contends=contends,
-            touch=TouchSet(tuple(touch.paths), tuple(touch.hotspots)),
-            recipe=attrs.evolve(
-                recipe, command=tuple(recipe.command), verify=tuple(recipe.verify), env=tuple(recipe.env)
-            ),
-        )
+    if not (type(slice_.depends_on) is type(slice_.required_by) is type(slice_.contends) is tuple):
+        edges = (slice_.depends_on, slice_.required_by, slice_.contends)
+        slice_ = attrs.evolve(slice_, **dict(zip(_EDGES, map(tuple, edges), strict=True)))
+    if not (type(touch.paths) is type(touch.hotspots) is tuple):
+        slice_ = attrs.evolve(slice_, touch=TouchSet(tuple(touch.paths), tuple(touch.hotspots)))
+    if not (type(recipe.command) is type(recipe.verify) is type(recipe.env) is tuple):
+        parts = {"command": tuple(recipe.command), "verify": tuple(recipe.verify), "env": tuple(recipe.env)}
+        slice_ = attrs.evolve(slice_, recipe=attrs.evolve(recipe, **parts))
     return slice_ if slice_.title else Slice(slice_.id, slice_.id, *_after_title(slice_))
 
 
+_EDGES = ("depends_on", "required_by", "contends")
 # `evolve` would take three times as long, for each of a hundred thousand slices.
 _after_title = operator.attrgetter(*(field.name for field in attrs.fields(Slice)[2:]))
 

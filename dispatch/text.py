@@ -7,6 +7,8 @@ STORED_LIMIT = 65_536  # characters of a checkpoint or an error that are kept
 
 def check_text(text: object, *, printable: bool = False) -> str:
     """The text, if every store can hold it (no NUL, no lone surrogate). Raises `ValueError` with the problem."""
+    if type(text) is str and text.isascii() and text.isprintable():
+        return text  # nearly every text: one look instead of four
     if not isinstance(text, str):
         raise ValueError(f"must be text, not {type(text).__name__}")  # noqa: TRY004 - one kind of refusal for callers
     if "\0" in text:

@@ -98,6 +98,18 @@ class SessionHost(Protocol):
 
 
 @runtime_checkable
+class PromptHost(Protocol):
+    """A host that only passes an assignment on: to a thread, a queue, a process that is there already.
+
+    `submit_nowait` is `submit` without an event loop. It is called in place of it, in the scheduler's own thread, which
+    decides nothing meanwhile: it must return within microseconds, and wait for no disk, no network and no lock that is
+    held for longer. It may report at once.
+    """
+
+    def submit_nowait(self, assignment: Assignment) -> None: ...
+
+
+@runtime_checkable
 class ReportingHost(Protocol):
     """A host that is told where to report instead of being wired up by its caller.
 

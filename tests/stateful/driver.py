@@ -45,6 +45,16 @@ class NotingHost:
         self.asked_to_stop.append(assignment_id)
 
 
+class PromptHost(NotingHost):
+    """The same, asked to submit without waiting."""
+
+    async def submit(self, assignment: Assignment) -> None:
+        raise AssertionError("a prompt host is asked by `submit_nowait`")
+
+    def submit_nowait(self, assignment: Assignment) -> None:
+        self.submitted.append(assignment)
+
+
 class SetMeasures:
     """Host measures that a test sets."""
 
@@ -55,8 +65,8 @@ class SetMeasures:
 class Driver:
     """One graph in one store, served by one service after another."""
 
-    def __init__(self, cores: float, store: Store | str) -> None:
-        self.host, self.measures, self.store = NotingHost(), SetMeasures(cores), store
+    def __init__(self, cores: float, store: Store | str, *, prompt: bool = False) -> None:
+        self.host, self.measures, self.store = PromptHost() if prompt else NotingHost(), SetMeasures(cores), store
         self.released: list[str] = []  #: what the last `merge` said that it let into the frontier
         self.service = self._boot()
 

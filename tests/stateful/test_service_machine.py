@@ -104,10 +104,10 @@ class ServiceMachine(RuleBasedStateMachine):
     def open_store(self) -> Store | str:
         raise NotImplementedError
 
-    @initialize(cores=st.integers(1, 4))
-    def start(self, cores: int) -> None:
+    @initialize(cores=st.integers(1, 4), prompt=st.booleans())
+    def start(self, cores: int, prompt: bool) -> None:
         self.made = 0
-        self.model, self.driver = Model(cores), Driver(cores, self.open_store())
+        self.model, self.driver = Model(cores), Driver(cores, self.open_store(), prompt=prompt)
 
     def teardown(self) -> None:
         if hasattr(self, "driver"):

@@ -344,3 +344,54 @@ def test_a_long_queue_leaves_the_loop_to_others_now_and_then() -> None:
         rig.post(*(launch(f"s{i}") for i in range(5000)))
         rig.settle()
     assert 0 <= host.first_turn_at <= 300
+
+
+# --- a prompt host ------------------------------------------------------------------------------------------------
+
+
+class Prompt(Host):
+    """Told of launches in the thread that posts them; `fails` is what it raises then."""
+
+    def __init__(self, fails: BaseException | None = None) -> None:
+        super().__init__()
+        self.fails, self.threads = fails, set[threading.Thread]()
+
+    def submit_nowait(self, assignment: Assignment) -> None:
+        self.threads.add(threading.current_thread())
+        if self.fails is not None:
+            raise self.fails
+        self.asked.add(("submit", assignment.assignment_id))
+
+
+def test_a_prompt_host_is_told_of_launches_where_they_are_posted_and_of_the_rest_in_the_loop() -> None:
+    host = Prompt()
+    with running(host) as rig:
+        rig.post(launch("a"), AskToStop("z@1"), launch("b"), Send("a@1", "hello"))
+        assert host.threads == {threading.current_thread()}
+        assert host.sessions() == ["a@1", "b@1"]
+        rig.settle()
+        assert sorted(host.asked)[:2] == [("cancel", "z@1"), ("send", "a@1", "hello")]
+        assert list(rig.told) == []
+
+
+@pytest.mark.parametrize("error", [OSError(28, "No space left"), asyncio.CancelledError("not you")], ids=repr)
+def test_a_prompt_host_that_refuses_a_launch_fails_that_session_alone(error: BaseException) -> None:
+    host = Prompt(error)
+    with running(host) as rig:
+        rig.post(launch("a"))
+        (told,) = rig.told.wait(1)
+        host.fails = None
+        rig.post(launch("b"))
+    assert isinstance(told, Observe)
+    assert told.report.error.startswith(f"the session could not be opened: {type(error).__name__}: ")
+    assert host.sessions() == ["b@1"]
+
+
+def test_launches_of_a_prompt_host_need_no_loop() -> None:
+    host = Prompt()
+    with running(host) as rig:
+        pass
+    rig.post(launch("a"))
+    assert host.sessions() == ["a@1"]
+    with pytest.raises(NotRunningError):
+        rig.post(launch("b"), AskToStop("a@1"))

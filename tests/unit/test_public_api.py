@@ -65,6 +65,7 @@ EXPORTS: dict[ModuleType, list[str]] = {
         "LimitReading",
         "LocalSessionHost",
         "MemoryLimit",
+        "PromptHost",
         "Recipe",
         "ReportingHost",
         "RepositoryError",
