@@ -21,6 +21,14 @@ class GitError(LocalHostError):
         self.command, self.code, self.said = command, code, said
 
 
+class RefusedCommitError(GitError):
+    """A hook refused to have committed what an agent left uncommitted."""
+
+    def __init__(self, error: GitError) -> None:
+        super().__init__(error.command, error.code, error.said)
+        self.args = (f"refused by a hook: {error}",)
+
+
 class StrayedError(LocalHostError):
     """An agent left its worktree in a state from which its work can't be told. `.problem` says which."""
 

@@ -22,7 +22,14 @@ import attrs
 import pykka
 
 from harness.local.attempt import IN_THE_WAY, AlreadyMergedError, Attempt, opening_ending
-from harness.local.errors import GitError, LocalHostError, NotOwnedError, StrayedError, SupersededError
+from harness.local.errors import (
+    GitError,
+    LocalHostError,
+    NotOwnedError,
+    RefusedCommitError,
+    StrayedError,
+    SupersededError,
+)
 from harness.local.merge import CheckoutInTheWayError
 from harness.local.message import (
     AskOwner,
@@ -420,7 +427,7 @@ def ending_of(error: Exception, *, opened: bool) -> Ending:
     match error:
         case SupersededError():
             return closed(str(error), resume=True)
-        case StrayedError():
+        case StrayedError() | RefusedCommitError():  # what was refused doesn't come to main by being resumed
             return closed(str(error))
         case CheckoutInTheWayError():
             return closed(str(error), resume=True)

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import attrs
 
-from harness.local.errors import GitError, StrayedError
+from harness.local.errors import GitError, RefusedCommitError, StrayedError
 from harness.local.git import Git
 from harness.local.repository import Repository, listing
 from harness.local.worktree import Worktree
 
+BY_A_HOOK = 1  #: how `git commit` ends then; for what is wrong otherwise it has 128
 UNPUSHED = "git status --porcelain && git rev-list --max-count=1 HEAD --branches --not --remotes"
 
 
@@ -83,7 +84,7 @@ def look(worktree: Worktree) -> Status:
 def finished_work(worktree: Worktree, repository: Repository, branch: str, base: str, message: str) -> str:
     """The commit to merge for an attempt that says it is done: what is uncommitted is committed for it.
 
-    Raises `StrayedError` if what it wants merged can't be told, and `GitError` if a hook refuses the commit.
+    Raises `StrayedError` if what it wants merged can't be told, and `RefusedCommitError` if a hook refuses the commit.
     """
     ref = f"refs/heads/{branch}"
     if not worktree.readable():
@@ -96,10 +97,20 @@ def finished_work(worktree: Worktree, repository: Repository, branch: str, base:
         raise StrayedError(f"conflicts were left unresolved in {listing(status.unmerged)}")
     if status.dirty:
         add_all(worktree.git, status)
-        # --allow-empty: a change of line ends, say, is a difference that leaves nothing to commit
-        worktree.git("commit", "-q", "--allow-empty", "-F", "-", given=message)
+        commit_all(worktree.git, message)
         status = attrs.evolve(status, head=worktree.git("rev-parse", "HEAD").line)
     return reconciled(repository, status, ref, base)
+
+
+def commit_all(git: Git, message: str) -> None:
+    """A commit of what is staged, past the user's hooks."""
+    try:
+        # --allow-empty: a change of line ends, say, is a difference that leaves nothing to commit
+        git("commit", "-q", "--allow-empty", "-F", "-", given=message)
+    except GitError as error:
+        if error.code == BY_A_HOOK:
+            raise RefusedCommitError(error) from error
+        raise
 
 
 def reconciled(repository: Repository, status: Status, ref: str, base: str) -> str:
