@@ -67,13 +67,14 @@ def _of_graph(before: Snapshot, after: Snapshot) -> Iterator[Event]:
 def _of_slice(old: SliceView | None, new: SliceView, now: float) -> Iterator[Event]:
     state = old.state if old else SliceState.QUEUED
     attempt, closes = (old.attempt, old.closes) if old else (0, 0)
+    again = new.attempt > attempt and new.state is not SliceState.QUEUED
     if new.closes > closes and new.state is not SliceState.FAILED:
-        yield Event(_last_end(new, now), "closed", new.id, _reason(new))
+        yield Event(_last_end(new, now, again=again), "closed", new.id, _reason(new))
     elif state in OCCUPYING and (new.state is SliceState.QUEUED or new.attempt > attempt):
-        yield Event(_last_end(new, now), "stopped", new.id, _stop_detail(state, new))
+        yield Event(_last_end(new, now, again=again), "stopped", new.id, _stop_detail(state, new))
     if new.attempt > attempt:
-        again = f"attempt {new.attempt}" if new.attempt > 1 else ""
-        yield Event(new.started_at, "started", new.id, again)
+        which = f"attempt {new.attempt}" if new.attempt > 1 else ""
+        yield Event(new.started_at, "started", new.id, which)
     if new.state is SliceState.PREEMPTED and state is not SliceState.PREEMPTED:
         yield Event(now, "preempted", new.id, "asked to stop at its next safepoint, to make room")
     if new.state in _ENDS and new.state is not state:
@@ -92,9 +93,9 @@ def _of_orders(old: SliceView | None, new: SliceView, now: float) -> Iterator[Ev
         yield Event(now, "canceling", new.id, "asked to stop; it is canceled when it has")
 
 
-def _last_end(view: SliceView, now: float) -> float:
-    """When its last attempt but the running one ended; no later than the running one began."""
-    return view.ended_at or view.started_at or now
+def _last_end(view: SliceView, now: float, *, again: bool) -> float:
+    """When its last attempt ended; if it has begun `again` since, no later than the one that did."""
+    return (view.started_at if again else view.ended_at) or view.started_at or now
 
 
 def _reason(view: SliceView) -> str:

@@ -71,6 +71,15 @@ def test_an_attempt_that_ended_unseen_is_told_by_its_close() -> None:
     ]
 
 
+def test_a_close_is_told_before_an_attempt_that_has_merged_by_now() -> None:
+    graph = Graph(Slice("a"), cap=1)
+    assert happened(graph, lambda: graph.report("a", CLOSED, detail="exit 1"), lambda: graph.merge("a")) == [
+        ("closed", "a", "it ended without a merge (close 1 of 3; queued again)"),
+        ("started", "a", "attempt 2"),
+        ("merged", "a", ""),
+    ]
+
+
 @pytest.mark.parametrize(
     ("fields", "event"),
     [
