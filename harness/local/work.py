@@ -103,7 +103,7 @@ def finished_work(worktree: Worktree, repository: Repository, branch: str, base:
 
 
 def commit_all(git: Git, message: str) -> None:
-    """A commit of what is staged, past the user's hooks."""
+    """A commit of what is staged, if the hooks that the user has for it allow that."""
     try:
         # --allow-empty: a change of line ends, say, is a difference that leaves nothing to commit
         git("commit", "-q", "--allow-empty", "-F", "-", given=message)
