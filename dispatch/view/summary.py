@@ -104,7 +104,7 @@ def ending_of(
     for row in attempts:
         if row.started_at >= began_at and (row.ended_at or not row.outcome):
             interval = (row.started_at - began_at, (row.ended_at or ended_at) - began_at)
-            (ran if row.outcome == MERGED else lost).append(interval)
+            (ran if row.outcome == MERGED or _reviewed(view, row) else lost).append(interval)
     outcome, reason = _outcome(view, standing)
     return Ending(
         id=view.id,
@@ -118,6 +118,11 @@ def ending_of(
         intervals=tuple(ran),
         lost=tuple(lost),
     )
+
+
+def _reviewed(view: SliceView, row: AttemptRow) -> bool:
+    """Whether it was its pull request that merged the slice."""
+    return view.state is SliceState.MERGED and bool(view.pull_request_url) and row.attempt == view.attempt
 
 
 def _outcome(view: SliceView, standing: Standing) -> tuple[str, str]:

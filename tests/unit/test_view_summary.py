@@ -5,6 +5,7 @@ import json
 import attrs
 import pytest
 
+from dispatch.commands import MarkMerged
 from dispatch.slice import Slice, SliceState
 from dispatch.store.port import AttemptRow
 from dispatch.view.gantt import ASCII
@@ -70,6 +71,20 @@ def test_an_attempt_that_was_stopped_lasts_to_the_end_of_the_run() -> None:
     rows = [attempt("a", 1, 1, 0, "")]
     told = ending_of(snapshot.slices[0], rows, standing(snapshot), BEGAN_AT, BEGAN_AT + 12, "")
     assert (told.outcome, told.lost) == ("stopped", ((1, 12),))
+
+
+@pytest.mark.parametrize(("url", "ran", "lost"), [("https://x/1", ((3, 5),), ((0, 2),)), ("", (), ((0, 2), (3, 5)))])
+def test_what_a_review_has_merged_was_not_lost(
+    url: str, ran: tuple[tuple[float, float], ...], lost: tuple[tuple[float, float], ...]
+) -> None:
+    graph = Graph(Slice("a"))
+    graph.report("a", SessionPhase.CLOSED)
+    graph.report("a", SessionPhase.CLOSED, pull_request_url=url)
+    graph.do(MarkMerged("a"))
+    view = graph.snapshot().slices[0]
+    rows = [attempt("a", 1, 0, 2, "closed"), attempt("a", view.attempt, 3, 5, "closed")]
+    told = ending_of(view, rows, standing(graph.snapshot()), BEGAN_AT, BEGAN_AT + 9, "")
+    assert (told.outcome, told.intervals, told.lost) == ("merged", ran, lost)
 
 
 def outcome_of(graph: Graph, slice_id: str) -> tuple[str, str]:
