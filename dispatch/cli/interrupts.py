@@ -1,4 +1,6 @@
-"""ctrl-C and its like: nothing new is launched from the first one on; how a run then ends is up to its loop."""
+"""ctrl-C and its like: nothing new is launched from the first one on; how a run then ends is up to its loop.
+
+And ctrl-Z, which a live view must not be caught by."""
 
 from __future__ import annotations
 
@@ -101,3 +103,30 @@ class Interrupts:
             self._deferred = True  # a second one must not break off the cleaning up
             raise Interrupted(number)
         self.note(number)
+
+
+class Suspension:
+    """ctrl-Z, put off until there is a good moment for it. Where it is ignored it stays so. For the main thread."""
+
+    def __init__(self) -> None:
+        self.asked = False
+        self._before = signal.getsignal(signal.SIGTSTP) or signal.SIG_DFL
+        self._take()
+
+    def obey(self) -> None:
+        """Stop the program; returns when it has been told to go on."""
+        self.asked = False
+        self.close()
+        signal.raise_signal(signal.SIGTSTP)
+        self._take()
+
+    def close(self) -> None:
+        """ctrl-Z does again what it did before."""
+        signal.signal(signal.SIGTSTP, self._before)
+
+    def _take(self) -> None:
+        if self._before is not signal.SIG_IGN:
+            signal.signal(signal.SIGTSTP, self._note)
+
+    def _note(self, number: int, frame: FrameType | None) -> None:
+        self.asked = True

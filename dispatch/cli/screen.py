@@ -11,6 +11,7 @@ from typing import Protocol
 from rich.live import Live
 from rich.text import Text
 
+from dispatch.cli.interrupts import Suspension
 from dispatch.cli.output import Output
 from dispatch.view.events import Event
 from dispatch.view.frame import Scene, event_parts, frame
@@ -28,6 +29,10 @@ class Screen(Protocol):
 
     def show(self, scene: Scene, news: Iterable[Event]) -> None:
         """The run as it stands, and what has happened since it was shown last."""
+        ...
+
+    def heed(self) -> None:
+        """To be called often: what a person at the terminal wants of the screen itself is done here."""
         ...
 
     def close(self) -> None: ...
@@ -50,6 +55,9 @@ class PlainScreen:
             lines.append(line(scene.notice, cells=self._out.width))
         self._write(lines)
 
+    def heed(self) -> None:
+        """There is nothing to do."""
+
     def close(self) -> None:
         """Nothing is left open."""
 
@@ -63,11 +71,21 @@ class PlainScreen:
 
 
 class LiveScreen:
-    """A view that is drawn over itself, as high as the terminal, and vanishes when it is closed."""
+    """A view that is drawn over itself, as high as the terminal, and vanishes when it is closed.
+
+    While the program is stopped by ctrl-Z the view is gone and the cursor is there. For the main thread alone.
+    """
 
     def __init__(self, out: Output) -> None:
         self._console = out.console()
-        self._live = Live(
+        self._live = self._view()
+        self.broken = False
+        self._suspension = Suspension()
+        self._guarded(self._live.start)
+
+    def _view(self) -> Live:
+        """One that begins where the cursor is."""
+        return Live(
             console=self._console,
             auto_refresh=False,
             transient=True,
@@ -75,8 +93,6 @@ class LiveScreen:
             redirect_stderr=False,
             vertical_overflow="crop",
         )
-        self.broken = False
-        self._guarded(self._live.start)
 
     @property
     def rows(self) -> int:
@@ -87,8 +103,16 @@ class LiveScreen:
         # One line stays free: a view that fills the terminal would scroll it at each drawing.
         self._guarded(lambda: self._live.update(frame(scene, width, max(1, height - 1)), refresh=True))
 
+    def heed(self) -> None:
+        if self._suspension.asked:
+            self._guarded(self._live.stop)
+            self._suspension.obey()
+            self._live = self._view()
+            self._guarded(self._live.start)
+
     def close(self) -> None:
         self._guarded(self._live.stop)
+        self._suspension.close()
 
     def _guarded(self, write: Callable[[], None]) -> None:
         if self.broken:

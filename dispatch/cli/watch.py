@@ -106,6 +106,7 @@ class Watch:
             self._take_merges()
             changes = self._service.wait_for_change(self._seen, min(NAP_S, self._until_tick()))
             self._heed(patience_s)
+            self._screen.heed()
             if changes != self._seen:
                 self._look(changes)
             self._draw()

@@ -5,9 +5,12 @@ from __future__ import annotations
 import contextlib
 import os
 import pty
+import select
 import signal
 import sqlite3
 import subprocess
+import sys
+import termios
 import time
 from pathlib import Path
 
@@ -158,6 +161,54 @@ def test_a_terminal_that_goes_away_stops_the_run(desk: Desk) -> None:
     assert process.wait(timeout=60) in (129, 141)
     assert desk.mark("a.stopped").exists()
     desk.check_clean()
+
+
+# What a shell does: a job has a process group of its own; it is told by the kernel that the job was stopped.
+SHELL = """
+import os, signal, subprocess, sys
+signal.signal(signal.SIGTSTP, signal.SIG_DFL)
+job = subprocess.Popen(sys.argv[1:], process_group=0)
+sys.stdin.read(1)
+os.kill(job.pid, signal.SIGTSTP)
+assert os.WIFSTOPPED(os.waitpid(job.pid, os.WUNTRACED)[1])
+print("STOPPED", flush=True)
+os.kill(job.pid, signal.SIGCONT)
+sys.exit(job.wait())
+"""
+
+
+def test_ctrl_z_gives_the_cursor_back_and_the_run_goes_on_later(desk: Desk) -> None:
+    desk.env |= {"TERM": "xterm"}
+    plan = desk.plan(
+        '[slices.a]\ncommand = ["sh", "-c", "touch $MARKS/up; until test -e $MARKS/go; do sleep 0.05; done"]'
+    )
+    ours, theirs = pty.openpty()
+    before = termios.tcgetattr(theirs)
+    command = [sys.executable, "-c", SHELL, sys.executable, "-m", "dispatch", "run", str(plan)]
+    streams = {"stdin": subprocess.PIPE, "stdout": theirs, "stderr": theirs}
+    with subprocess.Popen(command, cwd=desk.repo, env=desk.env, start_new_session=True, **streams) as shell:
+        until(desk.mark("up").exists, shell)
+        assert shell.stdin is not None
+        shell.stdin.write(b"!")
+        shell.stdin.close()
+        shown = read_until(ours, b"STOPPED")
+        desk.mark("go").touch()
+        rest = read_until(ours, b"1 of 1 slice merged")
+        assert shell.wait(60) == 0
+    assert shown.rfind(b"\x1b[?25h") > shown.rfind(b"\x1b[?25l") >= 0
+    assert b"\x1b[?25l" in rest
+    assert termios.tcgetattr(theirs) == before
+    os.close(theirs)
+    os.close(ours)
+    desk.check_clean()
+
+
+def read_until(descriptor: int, words: bytes) -> bytes:
+    shown = b""
+    while words not in shown:
+        assert select.select([descriptor], [], [], 60)[0], f"not shown: {words!r}, only {shown!r}"
+        shown += os.read(descriptor, 65536)
+    return shown
 
 
 def test_a_signal_while_the_run_is_being_opened_leaves_nothing(desk: Desk) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from dispatch.cli.ending import Interrupted
-from dispatch.cli.interrupts import HEEDED, Gate, Interrupts
+from dispatch.cli.interrupts import HEEDED, Gate, Interrupts, Suspension
 
 
 @pytest.fixture(autouse=True)
@@ -100,3 +100,31 @@ def test_an_ignored_signal_stays_ignored_and_handlers_come_back() -> None:
         assert signal.getsignal(signal.SIGINT) is not signal.SIG_DFL
     assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
     assert signal.getsignal(signal.SIGINT) is signal.SIG_DFL
+
+
+def test_a_wish_to_be_stopped_waits_until_it_can_be_obeyed() -> None:
+    told: list[int] = []
+    before = signal.signal(signal.SIGTSTP, lambda number, frame: told.append(number))
+    try:
+        suspension = Suspension()
+        signal.raise_signal(signal.SIGTSTP)
+        assert (suspension.asked, told) == (True, [])
+        suspension.obey()
+        assert (suspension.asked, told) == (False, [signal.SIGTSTP])
+        signal.raise_signal(signal.SIGTSTP)
+        assert (suspension.asked, len(told)) == (True, 1)
+        suspension.close()
+        signal.raise_signal(signal.SIGTSTP)
+        assert len(told) == 2
+    finally:
+        signal.signal(signal.SIGTSTP, before)
+
+
+def test_a_wish_to_be_stopped_that_was_ignored_stays_ignored() -> None:
+    before = signal.signal(signal.SIGTSTP, signal.SIG_IGN)
+    try:
+        suspension = Suspension()
+        signal.raise_signal(signal.SIGTSTP)
+        assert not suspension.asked
+    finally:
+        signal.signal(signal.SIGTSTP, before)

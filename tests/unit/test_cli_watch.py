@@ -5,11 +5,12 @@ from __future__ import annotations
 import itertools
 import logging
 from collections.abc import Iterable
+from itertools import pairwise
 from typing import Any
 
 import pytest
 
-from dispatch.cli.watch import HURRYING, REVIEWS_S, SHARE, STOPPING, Notices, Outcome, Watch
+from dispatch.cli.watch import HURRYING, NAP_S, REVIEWS_S, SHARE, STOPPING, Notices, Outcome, Watch
 from dispatch.commands import Enqueue, MarkMerged
 from dispatch.errors import NotRunningError, StoreUnavailableError
 from dispatch.slice import Slice, SliceState
@@ -33,6 +34,7 @@ class Stage:
         self.closes: list[float] = []
         self.count, self.broken, self.noted = 0, False, list[int]()
         self.asked: list[float] = []
+        self.heeds: list[float] = [0.0]
         self.on_main: set[str] = set()
         self.unavailable = 0  # how many times a merge can't be noted
         self.notices = Notices()
@@ -94,6 +96,9 @@ class Stage:
     def show(self, scene: Scene, news: Iterable[Event]) -> None:
         self.scenes.append((self.now, scene, list(news)))
 
+    def heed(self) -> None:
+        self.heeds.append(self.now)
+
     def changed(self, step: Any) -> Any:
         def happen() -> None:
             step()
@@ -118,6 +123,7 @@ def test_a_run_ends_when_nothing_can_happen_any_more() -> None:
     told = [event.what for _, _, news in stage.scenes for event in news]
     assert told == ["merged"]
     assert stage.closes == []
+    assert max(later - earlier for earlier, later in pairwise(stage.heeds)) <= NAP_S
 
 
 def test_the_clock_on_the_screen_moves_once_a_second_and_nothing_is_looked_at_meanwhile() -> None:
