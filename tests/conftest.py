@@ -1,11 +1,26 @@
-"""Settings of all tests with generated cases: the same cases in every run, unless a run is to find new ones."""
+"""Settings of all tests with generated cases: the same cases in every run, unless a run is to find new ones.
+
+And the PostgreSQL server of those that need one: started by the first, ended after the last, one in each process.
+"""
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import settings
 
+from tests import postgres_server
 from tests.effort import EFFORT
 
 # No deadline: how long a case takes says more of the machine's other work than of ours.
 settings.register_profile("steady", derandomize=EFFORT == 1, deadline=None, print_blob=EFFORT > 1)
 settings.load_profile("steady")
+
+
+@pytest.fixture
+def postgres_database() -> str:
+    """The connection string of an empty database, made for this test."""
+    return postgres_server.databases().new()
+
+
+def pytest_sessionfinish() -> None:
+    postgres_server.end_shared()

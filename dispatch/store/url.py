@@ -11,19 +11,24 @@ from dispatch.store.memory import MemoryStore
 from dispatch.store.port import Store
 from dispatch.store.sqlite import SqliteStore
 
-_KINDS = "a store is sqlite:///relative/path, sqlite:////absolute/path or memory:"
+_KINDS = "a store is postgresql://user@host/database, sqlite:///relative/path, sqlite:////absolute/path or memory:"
 
 
 def open_store(url: str) -> Store:
     """The store that `url` names; nothing is opened or made yet. Raises `StoreError`, which repeats no password.
 
-    What follows `sqlite:///` is the path as it stands: nothing in it is escaped.
+    What follows `sqlite:///` is the path as it stands: nothing in it is escaped. `postgresql://` and `postgres://` are
+    libpq's, with everything they may hold.
     """
     if url == "memory:":
         return MemoryStore()
     scheme = re.match(r"[A-Za-z][A-Za-z0-9+.-]*(?=:)", url)
     if scheme is None:
         raise StoreError(f"a store is named by a URL: {_KINDS}")
+    if scheme[0] in ("postgresql", "postgres"):
+        from dispatch.store.postgres import PostgresStore  # not above: psycopg takes long to load, and not all need it
+
+        return PostgresStore(url)
     if scheme[0] != "sqlite":
         raise StoreError(f"no store is of the kind {scheme[0]!r}; {_KINDS}")
     path = url.removeprefix("sqlite:///")

@@ -5,17 +5,22 @@ An adapter joins the suite with one entry in `ADAPTERS`: how to open a handle on
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import sqlite3
 from collections.abc import Callable
 from pathlib import Path
 
 import attrs
+import psycopg
 
 from dispatch.intent import Intent
 from dispatch.slice import Slice, SliceState
 from dispatch.store import AttemptRow, IntentRow, MemoryStore, SliceRow, SqliteStore, Store
+from dispatch.store.postgres import PostgresStore
 from dispatch.store.process import Owner, Presence
 from dispatch.store.sqlite_file import connect
+from tests.postgres_server import databases
 
 START = 1_000_000.0  #: the clock's first reading, in Unix seconds
 
@@ -62,7 +67,20 @@ def without_fsync(path: Path) -> sqlite3.Connection:
     return connection
 
 
-ADAPTERS: dict[str, Callable[[World, Path], Opener]] = {"memory": memory, "sqlite": sqlite}
+def postgres(world: World, folder: Path) -> Opener:
+    conninfo = shared_database()
+    with contextlib.closing(psycopg.connect(conninfo, autocommit=True)) as connection:
+        connection.execute("DROP SCHEMA IF EXISTS dispatch CASCADE")
+    return lambda: PostgresStore(conninfo, clock=world.clock, sleep=world.sleep, presence=world.presence_of)
+
+
+@functools.cache
+def shared_database() -> str:
+    """One for the whole suite, emptied for each test: to make one takes ten times as long."""
+    return databases().new()
+
+
+ADAPTERS: dict[str, Callable[[World, Path], Opener]] = {"memory": memory, "sqlite": sqlite, "postgres": postgres}
 
 
 def slice_row(slice_id: str, seq: int = 1, **fields: object) -> SliceRow:

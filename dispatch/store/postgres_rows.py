@@ -1,0 +1,94 @@
+"""A batch of changes as statements for PostgreSQL: one for each kind of row, whatever their number, or COPY."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
+from typing import Any, TypeVar
+
+import attrs
+
+from dispatch.store import codec
+from dispatch.store.port import Changes, SliceRow
+from dispatch.store.postgres_schema import SQL
+from dispatch.store.postgres_wire import Statement, array, copy_text, statement
+
+COPY_FROM = 1000  #: so many new slices and more travel by COPY, which costs half as much for each
+_PIECE = 1000  # rows in one statement or one piece of a COPY, so that no message grows without bound
+_Item = TypeVar("_Item")
+
+
+@attrs.frozen
+class Batch:
+    """What one transaction writes: first `copied` by COPY, then `statements`. `ids` are those of all its slices."""
+
+    copied: tuple[tuple[str, Iterable[bytes]], ...]
+    statements: tuple[Statement, ...]
+    ids: frozenset[str]
+    rows: int
+
+
+def batch_of(changes: Changes, graph: int, stored: set[str], *, copying: bool = True) -> Batch:
+    """`stored`: ids of slices that are known to be there, whose declared part is not sent again.
+
+    With `copying`, many new slices are sent by COPY, which the server refuses if any of them is there after all.
+    """
+    last = {row.slice.id: row for row in changes.slices}
+    first = {row.slice.id: row for row in reversed(changes.slices)}
+    new = [slice_id for slice_id in last if slice_id not in stored]
+    copied: tuple[tuple[str, Iterable[bytes]], ...] = ()
+    statements: list[Statement] = []
+    if copying and len(new) >= COPY_FROM:
+        copied = (
+            (SQL["copy_slices"], _copied(codec.state_columns(last[name], graph) for name in new)),
+            (SQL["copy_specs"], _copied(codec.spec_columns(first[name], graph) for name in new)),
+        )
+        statements += _slices([last[name] for name in last if name in stored], graph)
+    else:
+        statements += _slices(list(last.values()), graph)
+        statements += _specs("write_specs", [first[name] for name in new], graph)
+    statements += _specs("rewrite_specs", [last[name] for name in changes.revised if name in last], graph)
+    statements += _rest(changes, graph)
+    rows = len(changes.slices) + len(changes.attempts) + len(changes.intents)
+    return Batch(copied, tuple(statements), frozenset(new), rows)
+
+
+def _slices(rows: list[SliceRow], graph: int) -> Iterator[Statement]:
+    for piece in _pieces(rows):
+        *columns, _, ids = zip(*(codec.state_columns(row, graph) for row in piece), strict=True)
+        yield _statement("write_slices", graph, [*columns, ids])
+
+
+def _specs(name: str, rows: list[SliceRow], graph: int) -> Iterator[Statement]:
+    for piece in _pieces(rows):
+        specs, _, ids = zip(*(codec.spec_columns(row, graph) for row in piece), strict=True)
+        yield _statement(name, graph, [specs, ids])
+
+
+def _rest(changes: Changes, graph: int) -> Iterator[Statement]:
+    if changes.graph is not None:
+        yield statement(SQL["write_graph"], graph, changes.graph.graph_id, changes.graph.paused)
+    attempts = {(row.slice_id, row.attempt): row for row in changes.attempts}
+    for some in _pieces(list(attempts.values())):
+        *columns, _, ids, numbers = zip(*(codec.attempt_columns(row, graph) for row in some), strict=True)
+        yield _statement("write_attempts", graph, [*columns, ids, numbers])
+    for piece in _pieces(changes.forgotten):
+        yield _statement("forget_intents", graph, [piece])
+    intents = {row.intent.id: row for row in changes.intents}
+    for rows in _pieces(list(intents.values())):
+        *columns, _, ids = zip(*(codec.intent_columns(row, graph) for row in rows), strict=True)
+        yield _statement("write_intents", graph, [*columns, ids])
+
+
+def _statement(name: str, graph: int, columns: Sequence[Sequence[Any]]) -> Statement:
+    return Statement(SQL[name], (str(graph).encode(), *map(array, columns)))
+
+
+def _copied(rows: Iterator[Sequence[Any]]) -> Iterator[bytes]:
+    """Made as it is sent: the server works on one piece while the next is put together."""
+    while piece := list(islice(rows, _PIECE)):
+        yield copy_text(piece)
+
+
+def _pieces(items: Sequence[_Item]) -> Iterator[Sequence[_Item]]:
+    return (items[start : start + _PIECE] for start in range(0, len(items), _PIECE))
