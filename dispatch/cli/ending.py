@@ -94,7 +94,18 @@ def _meaning(error: Exception) -> tuple[int, tuple[str, ...]]:
         return REFUSED, (str(error),)
     if isinstance(error, OSError) and error.errno in FULL:
         return REFUSED, (f"{error.filename or 'the output'} can't be written: {error.strerror}; make room there",)
+    if isinstance(error, FileNotFoundError) and _is_nowhere():
+        return REFUSED, ("the folder you are in is not there any more; go to one that is with: cd",)
     return DEFECT, (f"{type(error).__name__}: {error}; {_kept(error)}",)
+
+
+def _is_nowhere() -> bool:
+    """Whether the working directory has been removed."""
+    try:
+        Path.cwd()
+    except FileNotFoundError:
+        return True
+    return False
 
 
 def _usage(error: Exception) -> str:

@@ -79,6 +79,17 @@ def test_a_plan_that_cannot_be_read(desk: Desk, command: str, name: str, text: s
     assert words in refusal(desk, command, desk.plan(text, name))
 
 
+def test_a_folder_that_was_removed_with_somebody_in_it(desk: Desk) -> None:
+    plan = desk.plan(GOOD)
+    assert desk.ask("run", plan).returncode == 1
+    desk.repo = desk.repo / "gone"
+    for words in (("run", plan), ("hold", "lexer")):
+        desk.repo.mkdir()
+        code, out, err = end(desk.start(*words, preexec_fn=desk.repo.rmdir))
+        assert (code, out) == (2, "")
+        assert err == "error: the folder you are in is not there any more; go to one that is with: cd\n"
+
+
 def test_a_plan_that_is_not_there_or_a_folder(desk: Desk) -> None:
     assert "there is no such file" in refusal(desk, "run", desk.folder / "plan.toml")
     (desk.folder / "folder.toml").mkdir()
