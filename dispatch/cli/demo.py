@@ -17,7 +17,7 @@ def demo(
     ] = None,
     plain: Plain = False,
 ) -> int:
-    """Show what this program does: a dozen slices on a throwaway repository, in less than a minute."""
+    """Show what this program does, on a throwaway repository. It takes less than a minute."""
     from dispatch.demo.story import run_demo
 
     return run_demo(keep, plain=plain)

@@ -6,7 +6,7 @@ from dispatch.cli.options import GraphRepository, Json, StoreUrl
 
 
 def graphs(repo: GraphRepository = None, store: StoreUrl = "", json: Json = False) -> None:
-    """List the graphs of a store: which belong to this repository, their slices by state, who runs them."""
+    """List the graphs of a store. With each: whether it belongs here, its slices by state, who runs it."""
     from dispatch.cli.choice import Choice
     from dispatch.cli.output import output, print_document
     from dispatch.offline import StoredGraph

@@ -30,13 +30,13 @@ class NoSessions:
 
 
 def cancel(slice_id: SliceId, repo: GraphRepository = None, store: StoreUrl = "", graph: GraphName = "") -> None:
-    """Cancel a slice for good; what depends on it will not start."""
+    """Cancel a slice for good. What depends on it will not start."""
     with _owned(slice_id, repo, store, graph) as service:
         service.cancel(slice_id)
 
 
 def retry(slice_id: SliceId, repo: GraphRepository = None, store: StoreUrl = "", graph: GraphName = "") -> None:
-    """Queue a slice again that has failed or is in review; `run` then starts it."""
+    """Queue a slice again that has failed or is in review. `run` then starts it."""
     from dispatch.cli.ending import RefusedError
     from dispatch.errors import SliceFinishedError
     from dispatch.slice import SliceState
@@ -60,7 +60,7 @@ def merged(
     store: StoreUrl = "",
     graph: GraphName = "",
 ) -> None:
-    """Say that a slice's work is on main, as after its review; what depends on it may then start."""
+    """Say that a slice's work is on main, as after its review. What depends on it may then start."""
     with _owned(slice_id, repo, store, graph) as service:
         service.mark_merged(slice_id, pull_request)
 

@@ -16,7 +16,10 @@ if TYPE_CHECKING:
 
 
 def plan(plan: PlanPath, cap: CapOption = None, json: Json = False) -> None:
-    """Check a plan and show what it promises: order, contention, critical path, simulated schedule. Runs nothing."""
+    """Check a plan and show what it promises. Runs nothing.
+
+    What is shown: order, contention, critical path and the simulated schedule.
+    """
     from dispatch.cli.output import output, print_document
     from dispatch.plans import read_plan
     from dispatch.view.prospect import prospect_document, prospect_lines

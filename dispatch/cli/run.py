@@ -104,9 +104,10 @@ def run(
     plain: Plain = False,
     json: Json = False,
 ) -> int:
-    """Run a plan: each slice in a worktree of its own, merged into main in the order of its dependencies.
+    """Run a plan, or go on with it after an interruption.
 
-    Run it again to go on after an interruption. Exit status 0 only if all slices of the plan have merged.
+    Each slice runs in a worktree of its own and is merged into main in the order of its dependencies. Exit status 0
+    only if all slices of the plan have merged.
     """
     return run_plan(Request(plan, repo.resolve(), store, graph, cap, wait, take_over, plain, json))
 

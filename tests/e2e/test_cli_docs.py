@@ -64,6 +64,7 @@ def test_the_examples_have_the_keys_of_what_is_printed(desk: Desk) -> None:
 
 def test_every_command_and_option_is_documented_and_none_else(desk: Desk) -> None:
     commands = [info.name or info.callback.__name__ for info in cli.app.registered_commands if info.callback]
+    commands += [group.name for group in cli.app.registered_groups if group.name]
     assert set(re.findall(r"^\| (`[^|]+) \|", PAGE, re.MULTILINE)) >= {"`run PLAN`", "`plan PLAN`"}
     named = set(re.findall(r"`([a-z]+)[^`]*`", "".join(re.findall(r"^\| (`[a-z][^|]+) \|", PAGE, re.MULTILINE))))
     assert named == set(commands)
