@@ -26,8 +26,11 @@ def test_the_drawn_states_are_the_table() -> None:
 def test_the_floor_plan_has_every_module_once_and_no_other() -> None:
     page = (DOCS / "architecture.md").read_text()
     drawn = next(block for block in page.split("```text\n")[1:] if block.startswith("listsched/")).split("```", 1)[0]
-    modules = (path for package in PACKAGES for path in (ROOT / package).rglob("*.py") if path.name != "__init__.py")
-    assert sorted(on_the_plan(drawn)) == sorted(path.relative_to(ROOT).as_posix() for path in modules)
+    paths = (path for package in PACKAGES for path in (ROOT / package).rglob("*.py") if path.name != "__init__.py")
+    named, there = list(on_the_plan(drawn)), {path.relative_to(ROOT).as_posix() for path in paths}
+    missing, gone = sorted(there - set(named)), sorted(set(named) - there)
+    assert (missing, gone) == ([], []), "draw what is missing on the floor plan of docs/architecture.md"
+    assert len(named) == len(there)
 
 
 def on_the_plan(drawn: str) -> Iterator[str]:
