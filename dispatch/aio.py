@@ -72,7 +72,7 @@ class AwaitableCalls:
         *,
         timeout: float | None = DEFAULT_TIMEOUT_S,
     ) -> RouteResult:
-        deadline = Deadline(timeout, anyio.current_time)
+        deadline = Deadline(timeout)
         result = await self._line.ask_async_by(c.Route(intent, message, new_slice), deadline)
         if isinstance(result, Unproven):
             proof = await self._proof(intent, deadline)
@@ -108,7 +108,7 @@ class AwaitableCalls:
         return snapshot
 
     async def settle(self, timeout: float | None = DEFAULT_TIMEOUT_S) -> None:
-        deadline = Deadline(timeout, anyio.current_time)
+        deadline = Deadline(timeout)
         before, after = -1, await self._line.ask_async_by(Settle(), deadline)
         while before != after:
             before, after = after, await self._line.ask_async_by(Settle(), deadline)

@@ -5,10 +5,8 @@ from __future__ import annotations
 import math
 import threading
 import time
-from collections.abc import Callable
 from typing import Any
 
-import anyio
 import pykka
 
 from dispatch.errors import DispatchError, StoreUnavailableError, TimedOutError
@@ -20,16 +18,16 @@ _LOOK_S = 1.0  # how often a waiting caller makes sure that the owner still live
 
 
 class Deadline:
-    """When a call that takes several steps must be done: `timeout` seconds from now by `clock`, or never (None)."""
+    """When a call that takes several steps must be done: `timeout` seconds from now, or never (None)."""
 
-    def __init__(self, timeout: float | None, clock: Callable[[], float] = time.monotonic) -> None:
-        self.timeout, self._clock = math.inf if timeout is None else timeout, clock
-        self._end = clock() + self.timeout
+    def __init__(self, timeout: float | None) -> None:
+        self.timeout = math.inf if timeout is None else timeout
+        self._end = time.monotonic() + self.timeout
 
     @property
     def left(self) -> float:
         """In seconds, never negative."""
-        return max(0.0, self._end - self._clock())
+        return max(0.0, self._end - time.monotonic())
 
 
 class Line:
@@ -112,7 +110,7 @@ class Line:
 
     async def ask_async(self, item: Any, timeout: float | None = DEFAULT_TIMEOUT_S) -> Any:
         """The same for a task under asyncio or trio."""
-        return await self.ask_async_by(item, Deadline(timeout, anyio.current_time))
+        return await self.ask_async_by(item, Deadline(timeout))
 
     async def ask_async_by(self, item: Any, deadline: Deadline) -> Any:
         reply = AwaitableReply()

@@ -10,8 +10,6 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, Protocol
 
-import anyio
-
 
 class NoAnswerYet(Exception):  # noqa: N818 - no error: whoever waits may wait on
     """Raised by `wait` when its time is over."""
@@ -52,27 +50,27 @@ class BlockingReply:
 class AwaitableReply:
     """For a task under asyncio or trio. One that was cancelled meanwhile, or whose loop has ended, misses nothing."""
 
-    __slots__ = ("_bell", "_done", "_error", "_value")
+    __slots__ = ("_bell", "_error", "_value", "answered", "wake")
 
     def __init__(self) -> None:
-        self._done = anyio.Event()
         self._value: Any = None
         self._error: BaseException | None = None
         self._bell = _bell_here()
+        self.answered = False  #: written in the loop alone, as is `wake`
+        self.wake: Callable[[], object] | None = None  #: of who waits, if anybody does
 
     def answer(self, value: Any) -> None:
         self._value = value
-        self._bell.ring(self._done)
+        self._bell.ring(self)
 
     def refuse(self, error: BaseException) -> None:
         self._error = error
-        self._bell.ring(self._done)
+        self._bell.ring(self)
 
-    async def wait(self, timeout: float | None) -> Any:
-        if not self._done.is_set():
-            with anyio.move_on_after(timeout):
-                await self._done.wait()
-        if not self._done.is_set():
+    async def wait(self, timeout: float) -> Any:
+        if not self.answered:
+            await self._bell.wait(self, timeout)
+        if not self.answered:
             raise NoAnswerYet
         if self._error is not None:
             raise self._error
@@ -80,32 +78,74 @@ class AwaitableReply:
 
 
 class _Bell:
-    """Sets events of one event loop, from other threads. Waking a loop costs ten times what setting an event does, so
-    that one waking serves all that is set before the loop gets to it."""
+    """Tells an event loop, from other threads, which replies have been answered. Waking a loop costs ten times what
+    waking a task in it does, so that one waking serves all that is answered before the loop gets to it."""
 
     __slots__ = ("_due", "_ended", "_rung", "_schedule", "loop")
 
     def __init__(
-        self, loop: object, schedule: Callable[[Callable[[], object]], object], ended: type[BaseException]
+        self, loop: Any, schedule: Callable[[Callable[[], object]], object], ended: type[BaseException]
     ) -> None:
         self.loop, self._schedule, self._ended = loop, schedule, ended
-        self._due: deque[anyio.Event] = deque()
+        self._due: deque[AwaitableReply] = deque()
         self._rung = False
 
-    def ring(self, event: anyio.Event) -> None:
-        self._due.append(event)
+    def ring(self, reply: AwaitableReply) -> None:
+        self._due.append(reply)
         if not self._rung:
             self._rung = True
             try:
-                self._schedule(self._set)
+                self._schedule(self._wake)
             except self._ended:  # nobody waits any more
                 self._rung = False
                 self._due.clear()
 
-    def _set(self) -> None:
+    async def wait(self, reply: AwaitableReply, timeout: float) -> None:
+        """Until it is answered, at most so many seconds."""
+        raise NotImplementedError
+
+    def _wake(self) -> None:
         self._rung = False  # before anything is taken: what is added from now on rings anew
         while self._due:
-            self._due.popleft().set()
+            reply = self._due.popleft()
+            reply.answered = True
+            if reply.wake is not None:
+                reply.wake()
+
+
+class _AsyncioBell(_Bell):
+    """Waits by a bare future: events and cancel scopes that fit every loop would cost more than the call itself."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        super().__init__(loop, loop.call_soon_threadsafe, RuntimeError)
+
+    async def wait(self, reply: AwaitableReply, timeout: float) -> None:
+        woken = self.loop.create_future()
+
+        def wake() -> None:
+            if not woken.done():  # else the task is being cancelled
+                woken.set_result(None)
+
+        reply.wake = wake
+        timer = self.loop.call_later(timeout, wake)
+        try:
+            await woken
+        finally:
+            timer.cancel()
+            reply.wake = None
+
+
+class _TrioBell(_Bell):
+    def __init__(self, trio: Any, token: Any) -> None:
+        super().__init__(token, token.run_sync_soon, trio.RunFinishedError)
+
+    async def wait(self, reply: AwaitableReply, timeout: float) -> None:
+        trio = sys.modules["trio"]
+        answered = trio.Event()
+        reply.wake = answered.set
+        with trio.move_on_after(timeout):
+            await answered.wait()
+        reply.wake = None
 
 
 _bells = threading.local()
@@ -113,15 +153,10 @@ _bells = threading.local()
 
 def _bell_here() -> _Bell:
     """The bell of the event loop that runs in this thread."""
-    trio = sys.modules.get("trio")  # not there: then this can't be a trio task
-    in_trio = trio is not None and trio.lowlevel.in_trio_task()
-    loop: Any = trio.lowlevel.current_trio_token() if trio is not None and in_trio else asyncio.get_running_loop()
+    trio: Any = sys.modules.get("trio")  # not there: then this can't be a trio task
+    token = trio.lowlevel.current_trio_token() if trio is not None and trio.lowlevel.in_trio_task() else None
+    loop = asyncio.get_running_loop() if token is None else token
     bell: _Bell | None = getattr(_bells, "here", None)
-    if bell is not None and bell.loop is loop:
-        return bell
-    if trio is not None and in_trio:
-        _bells.here = _Bell(loop, loop.run_sync_soon, trio.RunFinishedError)
-    else:
-        _bells.here = _Bell(loop, loop.call_soon_threadsafe, RuntimeError)
-    here: _Bell = _bells.here
-    return here
+    if bell is None or bell.loop is not loop:
+        bell = _bells.here = _AsyncioBell(loop) if token is None else _TrioBell(trio, token)
+    return bell
