@@ -79,7 +79,8 @@ def _opened(path: Path) -> BinaryIO:
     try:
         return path.open("rb")
     except FileNotFoundError:
-        raise RefusedError(f"there is no log at {path}; name the repository it was run in with --repo") from None
+        why = "its agent was not started, or somebody removed it; `explain` says what became of the attempt"
+        raise RefusedError(f"there is no log at {path}: {why}") from None
     except OSError as error:
         raise RefusedError(f"{path} can't be read: {error.strerror}") from None
 

@@ -313,8 +313,9 @@ def _summary(
 
 
 def _log_path(host: LocalSessionHost, graph_id: str, view: SliceView) -> str:
-    """Where the output of the slice's last attempt is; empty if it has had none."""
-    return str(host.log_path(graph_id, view.id, view.attempt)) if view.attempt else ""
+    """Where the output of the slice's last attempt is; empty if there is none."""
+    path = host.log_path(graph_id, view.id, view.attempt)
+    return str(path) if view.attempt and path.exists() else ""
 
 
 def _prediction(start: Start, endings: Sequence[Ending]) -> Prediction | None:

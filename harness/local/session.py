@@ -155,7 +155,9 @@ class SessionActor(pykka.ThreadingActor):
         except OSError as error:
             if self._passing(error) is not None:
                 raise
-            self._end(session, spawn_ending(error, argv[0], what))
+            ending = spawn_ending(error, argv[0], what)
+            self._attempt.log_line(ending.error or ending.detail)
+            self._end(session, ending)
             return
         session.stage = stage
         self._attempt.note_process(session.running.mark)

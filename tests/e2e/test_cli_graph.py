@@ -145,6 +145,15 @@ command = ["sh", "-c", "echo one; until test -e $MARKS/go; do sleep 0.05; done; 
 """
 
 
+def test_an_attempt_that_got_no_log_is_not_said_to_have_one(desk: Desk) -> None:
+    desk.git("branch", "dispatch")  # no branch can be made below it
+    done = desk.ask("run", desk.plan('[slices.a]\ncommand = ["true"]\n'))
+    assert (done.returncode, "is in the way" in done.stdout, "log: " in done.stdout) == (1, True, False)
+    refused = desk.ask("log", "a")
+    assert refused.returncode == 2
+    assert "its agent was not started, or somebody removed it; `explain` says what became of" in refused.stderr
+
+
 def test_a_log_is_followed_until_its_attempt_ends(desk: Desk) -> None:
     run = desk.start("run", desk.plan(TALKS))
     until(lambda: desk.ask("log", "talks").stdout == "one\n", run)

@@ -184,6 +184,7 @@ def test_a_command_that_can_never_run_fails(shop: Workshop, command: tuple[str, 
     assert words in state.error
     assert "\n" not in state.error
     assert shop.repo.refs() == ["refs/heads/main"]
+    assert not command or shop.host.log_path(one.graph_id, "s1", 1).read_text() == f"[dispatch] {state.error}\n"
 
 
 def test_the_childs_contract(shop: Workshop, tmp_path: Path) -> None:
