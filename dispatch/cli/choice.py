@@ -14,10 +14,10 @@ from pathlib import Path
 import attrs
 
 from dispatch.cli.ending import RefusedError
-from dispatch.cli.places import existing_store, is_graph_of, store_at
+from dispatch.cli.places import LastingStore, existing_store, is_graph_of, store_at
 from dispatch.errors import StoreError
 from dispatch.offline import StoredGraph
-from dispatch.store import SqliteStore, Store
+from dispatch.store import Store
 from dispatch.view.text import listed
 from harness.local.binding import Bindings
 from harness.local.errors import GitError, RepositoryError
@@ -32,7 +32,7 @@ class Choice:
     """A store and a place to choose from it: `common` is the git common directory of the repository that `folder` is
     in, None outside of any."""
 
-    store: SqliteStore
+    store: LastingStore
     folder: Path
     common: Path | None
 
@@ -139,7 +139,7 @@ def reaching(store: Store, graph: str, repository: Path) -> str | None:
 
     Empty if it needs none; else with a blank before them. None if no command can reach it.
     """
-    if not isinstance(store, SqliteStore):
+    if not isinstance(store, LastingStore):
         return None
     common = locate(repository)[0]
     words: list[str] = []

@@ -29,7 +29,8 @@ StoreUrl = Annotated[
         "--store",
         metavar="URL",
         envvar="DISPATCH_STORE",
-        help="Where graphs are kept: sqlite:///path. By default a file in the user's state directory.",
+        help="Where graphs are kept: sqlite:///path or postgresql://user@host/database. By default a file in the user's"
+        " state directory.",
         show_default=False,
         callback=named,
     ),

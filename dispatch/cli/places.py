@@ -6,14 +6,24 @@ import difflib
 import hashlib
 import re
 from pathlib import Path
+from typing import Protocol, runtime_checkable
 
 from dispatch.cli.ending import RefusedError
 from dispatch.errors import UnknownSliceError
 from dispatch.offline import StoredGraph
-from dispatch.store import SqliteStore, Store, default_url, open_store
+from dispatch.store import Store, default_url, open_store
 from harness.local.repository import locate
 
 DIGEST_LENGTH = 8
+
+
+@runtime_checkable
+class LastingStore(Store, Protocol):
+    """A store that outlives the processes which write to it."""
+
+    def graphs(self) -> tuple[str, ...]:
+        """The names of those it holds, sorted."""
+        ...
 
 
 def store_at(url: str) -> Store:
@@ -40,10 +50,10 @@ def repository_digest(folder: Path) -> str:
     return hashlib.sha256(str(common).encode("utf-8", "surrogateescape")).hexdigest()[:DIGEST_LENGTH]
 
 
-def existing_store(url: str) -> SqliteStore:
+def existing_store(url: str) -> LastingStore:
     """The store that was named, if it can hold what another process has written."""
     store = store_at(url)
-    if not isinstance(store, SqliteStore):
+    if not isinstance(store, LastingStore):
         raise RefusedError(f"{store.url} ends with the process that made it; name another store with --store")
     return store
 
