@@ -212,7 +212,7 @@ class Wire:
         events = self._poll.poll(patience_s * 1000)
         if not events:
             self.close()
-            raise BrokenError(f"the server has not answered for {patience_s:g} s")
+            raise BrokenError(f"the server has not answered for {patience_s:.1f} s")
         if events[0][1] & ~select.POLLOUT:
             self._pg.consume_input()
 
