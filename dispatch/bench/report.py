@@ -8,6 +8,7 @@ from typing import Any
 import attrs
 from rich.table import Table
 
+from dispatch.bench.durable import Durable
 from dispatch.bench.scale import Row, Scale
 
 REFERENCE = "free"  #: the shape that others are held against
@@ -41,6 +42,39 @@ def scale_table(scale: Scale) -> Table:
         )
         last = row.shape
     return table
+
+
+def durable_document(durable: Durable) -> dict[str, Any]:
+    """The run as JSON values; `docs/benchmarks.md` describes them."""
+    rows = [_rounded(attrs.asdict(cost) | {"ratio": cost.ratio}) for cost in durable.rows]
+    aside = _rounded({"sync_us": durable.sync_us, "pgbench_us": durable.pgbench_us})
+    return {"durable": {"rows": rows, **aside, "env": durable.env}}
+
+
+def durable_table(durable: Durable) -> Table:
+    """The rows, and below them what the disk and the server cost by themselves."""
+    table = Table(title="What a change costs that is on the disk", caption=_asides(durable), caption_justify="left")
+    for name in ("store", "what"):
+        table.add_column(name)
+    for name in ("µs", "floor µs", "x floor", "commits", "log bytes"):
+        table.add_column(name, justify="right")
+    last = ""
+    for cost in durable.rows:
+        table.add_row(
+            "" if cost.store == last else cost.store,
+            cost.what,
+            *(f"{value:,.1f}" for value in (cost.product_us, cost.floor_us, cost.ratio)),
+            f"{cost.commits:.2g}",
+            "" if cost.log_bytes is None else f"{cost.log_bytes:,.0f}",
+        )
+        last = cost.store
+    return table
+
+
+def _asides(durable: Durable) -> str:
+    disk = f"A synced write beside the SQLite file: {durable.sync_us:.0f} µs."
+    server = durable.pgbench_us
+    return disk if server is None else f"{disk} A transaction of pgbench -N: {server:.0f} µs."
 
 
 def _reference(rows: Sequence[Row], slices: int) -> Row | None:

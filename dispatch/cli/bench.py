@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from dispatch.cli.options import Json
+from dispatch.cli.places import state_folder
 
 bench = typer.Typer(help="Measure the program itself on this machine.")
 
@@ -50,6 +53,68 @@ def scale(
             file=out.stream, force_terminal=out.styled, width=max(WIDTH, out.chart_width), highlight=False
         )
         console.print(scale_table(result))
+
+
+@bench.command()
+def durable(
+    postgres: Annotated[
+        str,
+        typer.Option(
+            "--postgres",
+            metavar="URL",
+            help="A PostgreSQL database to measure as well; by default the one that DISPATCH_STORE names, if it does.",
+            show_default=False,
+        ),
+    ] = "",
+    folder: Annotated[
+        Path | None,
+        typer.Option("--dir", metavar="DIR", help="Where the SQLite file is made.", show_default="the state directory"),
+    ] = None,
+    slices: Annotated[int, typer.Option("--slices", metavar="N", min=1, help="How many at once.")] = 100_000,
+    repeat: Annotated[int, typer.Option("--repeat", metavar="N", min=1, help="Turns of each.")] = 5,
+    json: Json = False,
+) -> None:
+    """Measure what a change costs that is on the disk before it is acknowledged, beside the database's own floor."""
+    from rich.console import Console
+
+    from dispatch.bench.durable import measure_durable
+    from dispatch.bench.report import durable_document, durable_table
+    from dispatch.cli.output import output, print_document
+
+    out = output()
+    place = _made(folder or state_folder())
+    result = measure_durable(place, postgres_named(postgres), slices, repeat, progress=_progress)
+    if json:
+        print_document(durable_document(result))
+    else:
+        console = Console(
+            file=out.stream, force_terminal=out.styled, width=max(WIDTH, out.chart_width), highlight=False
+        )
+        console.print(durable_table(result))
+
+
+def _made(folder: Path) -> Path:
+    from dispatch.cli.ending import RefusedError
+
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise RefusedError(f"{folder} can't be made ({error.strerror}); name another folder with --dir") from None
+    return folder
+
+
+def postgres_named(url: str) -> str:
+    """The database to measure; empty for none."""
+    from dispatch.cli.ending import RefusedError
+    from dispatch.store import open_store
+
+    named = url or os.environ.get("DISPATCH_STORE", "")
+    is_one = named.startswith(("postgresql://", "postgres://"))
+    if url and not is_one:
+        raise RefusedError(f"--postgres takes a URL that begins with postgresql://, not {url!r:.100}")
+    if is_one:
+        open_store(named)  # refuses what can't be read, and repeats no password
+    return named if is_one else ""
 
 
 def _sizes(text: str) -> list[int]:

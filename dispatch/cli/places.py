@@ -31,6 +31,11 @@ def store_at(url: str) -> Store:
     return open_store(url or default_url())
 
 
+def state_folder() -> Path:
+    """Where the user's own store is."""
+    return Path(default_url().removeprefix("sqlite:///")).parent
+
+
 def graph_of(plan_name: str, repository: Path) -> str:
     """The graph that a plan has in a repository: two repositories never share one by accident.
 
