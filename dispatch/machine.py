@@ -11,6 +11,9 @@ what may start (`listsched.pick`) and makes room for what is urgent (`preemption
 store is out of reach (`suspended`), a pass does nothing.
 
 Which state may follow which is `TRANSITIONS`, and every move is held against it.
+
+What comes in decides what goes out: the same commands, with the same times and caps, make the same decisions. A machine
+with a `journal` writes both down, as rows that become durable with the others; `history.py` plays them again.
 """
 
 from __future__ import annotations
@@ -22,6 +25,7 @@ from typing import Any
 import attrs
 
 from dispatch.answers import view, views
+from dispatch.attempts import CUT_OFF, ENDED, clean, outcome_of, task
 from dispatch.commands import (
     AskToStop,
     Cancel,
@@ -44,25 +48,20 @@ from dispatch.commands import (
     Route,
     Send,
 )
-from dispatch.errors import (
-    CycleError,
-    InvalidCommandError,
-    InvalidSliceError,
-    SliceExistsError,
-    SliceFinishedError,
-    UnknownIntentError,
-    UnknownSliceError,
-)
-from dispatch.graph import IntentEntry, SliceGraph, SliceNode, check_acyclic
+from dispatch.errors import InvalidCommandError, InvalidSliceError, SliceFinishedError, UnknownIntentError
+from dispatch.graph import IntentEntry, SliceGraph, SliceNode
+from dispatch.intake import admit
 from dispatch.intent import Intent, check_intent
 from dispatch.intent import canonical as canonical_intent
+from dispatch.journal import Journal
+from dispatch.keyframe import Keyframe
 from dispatch.preemption import make_room, prune_room
 from dispatch.routing import best_target, targets
 from dispatch.slice import FINISHED, OCCUPYING, Slice, SliceState, canonical, check_slice
 from dispatch.store.port import AttemptRow, Changes, Contents, GraphRow, IntentRow, SliceRow
 from dispatch.text import storable
 from dispatch.views import Merge, RouteDecision, RouteResult, SliceView
-from dispatch.weights import Weights
+from dispatch.weights import Weights, kind_of
 from harness import Assignment, SessionPhase, SessionState
 from listsched import pick
 
@@ -79,25 +78,31 @@ TRANSITIONS: dict[SliceState, frozenset[SliceState]] = {
     CANCELED: frozenset(),
 }
 
-CUT_OFF = "The attempt before this one ended with its harness; what it had committed may be on its branch."
-ENDED = "The attempt before this one ended without a merge; what it had committed may be on its branch."
-
 
 @attrs.frozen
 class Unproven:
     """The reply to a `Route` whose decision hangs on checks outside the graph: make them and send it again."""
 
 
-UNPROVEN = Unproven()
+@attrs.frozen
+class NoNews:
+    """What a handler returns that has changed nothing: its reply, and of the input only the pass counts."""
+
+    reply: Any = None
+
+
+UNPROVEN, NO_NEWS = Unproven(), NoNews()
+REMEASURE = Remeasure()
 
 
 class Machine:
     """One graph and its rules. `graph_id` is the random identity to give a graph that is new."""
 
-    def __init__(self, name: str, graph_id: str, weights: Weights) -> None:
+    def __init__(self, name: str, graph_id: str, weights: Weights, journal: Journal | None = None) -> None:
         self.name = name
         self.graph_id = graph_id
         self.graph = SliceGraph(weights)
+        self.journal = journal
         self.paused = ""
         self.suspended = False
         self.cap = 0
@@ -115,18 +120,29 @@ class Machine:
     def handle(self, command: Command, now: float, cap: int) -> Any:
         """Apply one command at time `now` (Unix seconds) with `cap` places on the host; then run the pass."""
         self.now, self.cap = now, cap
+        journal = self.journal
+        if journal is not None:
+            journal.begin(self.graph, self._effects)
         reply = _HANDLERS[type(command)](self, command)
+        if type(reply) is NoNews:
+            reply, command = reply.reply, REMEASURE
         self.run_pass()
-        return reply() if callable(reply) else reply
+        if callable(reply):
+            reply = reply()
+        if journal is not None:
+            journal.note(self.graph, command, reply, self._effects, (now, cap, self.suspended))
+        return reply
 
     @property
     def changed(self) -> bool:
         """Whether anything is not durable yet."""
-        return bool(self._slices or self._attempts or self._intents or self._graph_changed)
+        if self._slices or self._attempts or self._intents or self._graph_changed:
+            return True
+        return self.journal is not None and bool(self.journal.rows)
 
     def changes(self) -> Changes:
         """What is not durable yet: the last state of each row that changed."""
-        known = self.graph.intents
+        known, journal = self.graph.intents, self.journal
         return Changes(
             graph=GraphRow(self.graph_id, self.paused) if self._graph_changed else None,
             slices=tuple([node.row() for node in self._slices]),
@@ -134,6 +150,23 @@ class Machine:
             intents=tuple([_intent_row(known[name]) for name in self._intents if name in known]),
             forgotten=tuple([name for name in self._intents if name not in known]),
             revised=tuple([node.id for node in self._revised]),
+            log=() if journal is None else tuple(journal.rows),
+            keyframe=None if journal is None else journal.keyframe,
+        )
+
+    def contents(self) -> Contents:
+        """The whole graph as a store has it once all is written, less its attempts."""
+        graph = self.graph
+        return Contents(
+            graph=GraphRow(self.graph_id, self.paused),
+            slices=tuple([node.row() for node in graph.nodes.values()]),
+            intents=tuple(sorted(map(_intent_row, graph.intents.values()), key=lambda row: row.seq)),
+        )
+
+    def keyframe(self) -> Keyframe:
+        """All that decides what this machine will do next."""
+        return Keyframe(
+            self.contents(), tuple([node.id for node in self.graph.room]), self._merged_at, kind_of(self.graph.weights)
         )
 
     def unwritten(self) -> tuple[str, ...]:
@@ -147,6 +180,8 @@ class Machine:
         self._attempts.clear()
         self._intents.clear()
         self._graph_changed = False
+        if self.journal is not None:
+            self.journal.written()
 
     def take_effects(self) -> list[Effect]:
         """The effects since the last call, in order; they may be performed once the changes are durable."""
@@ -159,18 +194,35 @@ class Machine:
         A session in `alive` that was to stop is asked again: the one request may have been lost with the last owner.
         """
         self.now = now
+        self._take_in(contents)
+        kept = frozenset(alive)
+        sessions = list(self.graph.sessions.items())
+        if self.journal is not None:
+            self.journal.begin(self.graph, self._effects)
+        for session, node in sessions:
+            self._take_up(node, session in kept)
+        if self.journal is not None:
+            still = [session for session, _ in sessions if session in kept]
+            self.journal.note_opening(self.graph, still, self._effects, now)
+
+    def resume(self, keyframe: Keyframe) -> None:
+        """Be the machine that `keyframe` was taken of."""
+        self._take_in(keyframe.contents)
+        for name in keyframe.room:
+            self.graph.make_room(self.graph.nodes[name])
+        self._merged_at = keyframe.merged_at
+        if self.journal is not None:
+            self.journal.room = keyframe.room
+
+    def _take_in(self, contents: Contents) -> None:
         if contents.graph is not None:
             self.graph_id, self.paused = contents.graph.graph_id, contents.graph.paused
             self._graph_changed = False
         self._recall(contents.slices)
-        kept = frozenset(alive)
-        nodes = self.graph.restore(contents.slices)
+        self.graph.restore(contents.slices)
         for row in contents.intents:
             attached = [self.graph.nodes[name] for name in row.attached]
             self.graph.attach(IntentEntry(row.intent, row.seq, attached))
-        for node in nodes:
-            if node.state in OCCUPYING:
-                self._take_up(node, node.assignment_id in kept)
 
     def _take_up(self, node: SliceNode, alive: bool) -> None:
         if not alive:
@@ -232,13 +284,15 @@ class Machine:
             attempt=node.attempt,
             recipe=wanted.recipe,
             title=wanted.title,
-            task=_task(wanted, node.checkpoint),
+            task=task(wanted, node.checkpoint),
             checkpoint=node.checkpoint,
             branch=node.branch,
             graph_id=self.graph_id,
         )
 
-    def _preempt(self, node: SliceNode) -> None:
+    def _preempt(self, node: SliceNode, urgent: SliceNode) -> None:
+        if self.journal is not None:
+            self.journal.preempted(node.assignment_id, urgent.id)
         self._ask_to_stop(node)
         self._move(node, PREEMPTED)
 
@@ -251,6 +305,8 @@ class Machine:
     def _move(self, node: SliceNode, state: SliceState) -> list[SliceNode]:
         assert state in TRANSITIONS[node.state], f"{node.id}: {node.state} -> {state}"
         self._slices[node] = None
+        if self.journal is not None:
+            self.journal.moved(node.slice.id, state)
         return self.graph.move(node, state)
 
     def _merge(self, node: SliceNode) -> list[SliceNode]:
@@ -285,50 +341,23 @@ class Machine:
         self._add(command.slices)
 
     def _add(self, slices: tuple[Slice, ...]) -> list[SliceNode]:
-        self._admit(slices)
+        admit(self.graph, slices)
         nodes = self.graph.add([canonical(slice_) for slice_ in slices], self.now)
         self._slices.update(dict.fromkeys(nodes))
         return nodes
 
-    def _admit(self, slices: tuple[Slice, ...]) -> None:
-        """Refuse all of them if one can't be taken in."""
-        nodes, new = self.graph.nodes, dict[str, Slice]()
-        for slice_ in slices:
-            check_slice(slice_)
-            if slice_.id in nodes or slice_.id in new:
-                raise SliceExistsError(slice_.id)
-            new[slice_.id] = slice_
-        for slice_ in slices:
-            if slice_.depends_on or slice_.required_by or slice_.contends:
-                self._admit_references(slice_, new)
-        check_acyclic(new, nodes)
-
-    def _admit_references(self, slice_: Slice, new: dict[str, Slice]) -> None:
-        nodes = self.graph.nodes
-        for name in (*slice_.depends_on, *slice_.required_by, *slice_.contends):
-            if name == slice_.id:
-                raise CycleError((name, name))
-            if name not in nodes and name not in new:
-                raise UnknownSliceError(name, slice_.id)
-        for name in slice_.depends_on:
-            if name in nodes and nodes[name].state is CANCELED:
-                raise SliceFinishedError(name, "canceled", "depend on")
-        for name in slice_.required_by:
-            if name in nodes and nodes[name].state not in (QUEUED, FAILED):
-                raise SliceFinishedError(name, nodes[name].state.value, "be required by")
-
     # --- the operator's commands -----------------------------------------------------------------------------------
 
-    def _mark_merged(self, command: MarkMerged) -> Callable[[], Merge]:
+    def _mark_merged(self, command: MarkMerged) -> Callable[[], Merge] | NoNews:
         node = self._unless(CANCELED, command.slice_id, "mark as merged")
-        released: list[SliceNode] = []
-        if node.state is not MERGED:
-            if node.state in OCCUPYING:
-                self._ask_to_stop(node)
-                self._end_attempt(node, "merged", "marked as merged")
-            node.pull_request_url = storable(command.pull_request_url) or node.pull_request_url
-            node.error = ""
-            released = self._merge(node)
+        if node.state is MERGED:
+            return NoNews(lambda: Merge(view(self.graph, node), ()))
+        if node.state in OCCUPYING:
+            self._ask_to_stop(node)
+            self._end_attempt(node, "merged", "marked as merged")
+        node.pull_request_url = storable(command.pull_request_url) or node.pull_request_url
+        node.error = ""
+        released = self._merge(node)
         return lambda: Merge(view(self.graph, node), tuple(views(self.graph, released)))
 
     def _cancel(self, command: Cancel) -> None:
@@ -359,32 +388,45 @@ class Machine:
         for field in ("depends_on", "required_by", "contends"):
             if set(getattr(wanted, field)) != set(getattr(node.slice, field)):
                 raise InvalidSliceError(field, "can't be revised: a slice keeps the edges it was enqueued with")
+        if self.journal is not None:
+            self.journal.revised = node.slice
         self.graph.revise(node, canonical(wanted))
         self._slices[node] = self._revised[node] = None
 
-    def _hold(self, command: Hold) -> None:
+    def _hold(self, command: Hold) -> NoNews | None:
         node = self._unfinished(command.slice_id, "hold")
-        if not node.hold:
-            node.hold = storable(command.reason) or "held"
-            self._settle(node)
-
-    def _release(self, command: Release) -> None:
-        node = self._unfinished(command.slice_id, "release")
         if node.hold:
-            node.hold = ""
-            self._settle(node)
+            return NO_NEWS
+        self._set_hold(node, storable(command.reason) or "held")
+        return None
 
-    def _settle(self, node: SliceNode) -> None:
+    def _release(self, command: Release) -> NoNews | None:
+        node = self._unfinished(command.slice_id, "release")
+        if not node.hold:
+            return NO_NEWS
+        self._set_hold(node, "")
+        return None
+
+    def _set_hold(self, node: SliceNode, reason: str) -> None:
+        node.hold = reason
         self._slices[node] = None
         self.graph.settle(node)
 
-    def _pause(self, command: Pause) -> None:
-        self._graph_changed |= not self.paused
-        self.paused = self.paused or storable(command.reason) or "paused"
+    def _pause(self, command: Pause) -> NoNews | None:
+        if self.paused:
+            return NO_NEWS
+        self._set_pause(storable(command.reason) or "paused")
+        return None
 
-    def _resume(self, command: Resume) -> None:
-        self._graph_changed |= bool(self.paused)
-        self.paused = ""
+    def _resume(self, command: Resume) -> NoNews | None:
+        if not self.paused:
+            return NO_NEWS
+        self._set_pause("")
+        return None
+
+    def _set_pause(self, reason: str) -> None:
+        self.paused = reason
+        self._graph_changed = True
 
     def _unfinished(self, slice_id: str, wanted: str) -> SliceNode:
         node = self.graph.node(slice_id)
@@ -415,7 +457,7 @@ class Machine:
         self._intents[intent.id] = None
         self.graph.register(intent, attached)
 
-    def _route(self, command: Route) -> Callable[[], RouteResult] | RouteResult | Unproven:
+    def _route(self, command: Route) -> Callable[[], RouteResult] | RouteResult | NoNews:
         intent = command.intent
         check_intent(intent)
         node = best_target(self.graph, intent)
@@ -426,7 +468,7 @@ class Machine:
             return RouteResult(RouteDecision.ALREADY_DONE, node.id, reference=reference, view=view(self.graph, node))
         proof = command.proof
         if proof is None:
-            return UNPROVEN
+            return NoNews(UNPROVEN)
         if proof.reference:
             return RouteResult(RouteDecision.ALREADY_DONE, reference=proof.reference, findings=proof.findings)
         return self._route_new(command, proof)
@@ -451,20 +493,24 @@ class Machine:
 
     # --- reports ---------------------------------------------------------------------------------------------------
 
-    def _observe(self, command: Observe) -> None:
-        report = _clean(command.report)
+    def _observe(self, command: Observe) -> NoNews | None:
+        report = clean(command.report)
         node = self.graph.sessions.get(report.assignment_id)
         if node is None:
-            return
-        self._slices[node] = None
+            return NO_NEWS
+        before = node.turns, node.branch, node.pull_request_url
         node.turns = max(node.turns, report.turns)
         node.branch = report.branch or node.branch
         node.pull_request_url = report.pull_request_url or node.pull_request_url
         if report.phase is not SessionPhase.RUNNING:
             self._end(node, report)
+        elif before == (node.turns, node.branch, node.pull_request_url):
+            return NO_NEWS
+        self._slices[node] = None
+        return None
 
     def _end(self, node: SliceNode, report: SessionState) -> None:
-        state, counts = _outcome(node, report.phase)
+        state, counts = outcome_of(node, report.phase)
         outcome = "preempted" if node.state is PREEMPTED and state is QUEUED else report.phase.value
         self._end_attempt(node, outcome, report.error or report.detail)
         node.error = "" if state is MERGED else report.error or report.detail
@@ -480,52 +526,18 @@ class Machine:
         else:
             self._move(node, state)
 
-    def _request_failed(self, command: RequestFailed) -> None:
+    def _request_failed(self, command: RequestFailed) -> NoNews | None:
         node = self.graph.sessions.get(command.assignment_id)
-        if node is not None:
-            node.error = storable(command.problem)
-            node.stopping = False  # nobody was asked: another cancel asks again
-            self._slices[node] = None
+        if node is None:
+            return NO_NEWS
+        node.error = storable(command.problem)
+        node.stopping = False  # nobody was asked: another cancel asks again
+        self._slices[node] = None
+        return None
 
-    def _remeasure(self, command: Remeasure) -> None:
+    def _remeasure(self, command: Remeasure) -> NoNews:
         """Nothing of its own: the pass that follows sees the new cap."""
-
-
-def _outcome(node: SliceNode, phase: SessionPhase) -> tuple[SliceState, bool]:
-    """Where a session's end takes its slice, and whether it counts as a close."""
-    match phase:
-        case SessionPhase.MERGED:
-            return MERGED, False
-        case SessionPhase.FAILED:
-            return FAILED, False
-        case _ if node.canceling:
-            return CANCELED, False
-        case SessionPhase.CANCELED:
-            return (QUEUED if node.state is PREEMPTED else CANCELED), False
-        case _ if node.pull_request_url:
-            return IN_REVIEW, False
-        case _:
-            return QUEUED, node.state is RUNNING
-
-
-def _clean(report: SessionState) -> SessionState:
-    """The report with texts that every store can hold: agents' output gets into errors and checkpoints."""
-    if not (report.error or report.detail or report.checkpoint or report.branch or report.pull_request_url):
-        return report
-    return attrs.evolve(
-        report,
-        error=storable(report.error),
-        detail=storable(report.detail),
-        checkpoint=storable(report.checkpoint),
-        branch=storable(report.branch),
-        pull_request_url=storable(report.pull_request_url),
-    )
-
-
-def _task(wanted: Slice, checkpoint: str) -> str:
-    """The task in words: title, prompt, and where the previous attempt got to."""
-    text = f"{wanted.title}\n\n{wanted.recipe.prompt}" if wanted.recipe.prompt else wanted.title
-    return f"{text}\n\nFrom the previous attempt:\n{checkpoint}" if checkpoint else text
+        return NO_NEWS
 
 
 def _intent_row(entry: IntentEntry) -> IntentRow:

@@ -32,7 +32,7 @@ from dispatch.errors import (
     StoreUnavailableError,
 )
 from dispatch.health import Health, claim_clock
-from dispatch.machine import Machine
+from dispatch.machine import REMEASURE, Machine
 from dispatch.outbox import Errand, Outbox, OutboxLost
 from dispatch.reply import Reply
 from dispatch.store import Store
@@ -229,9 +229,7 @@ class GraphOwner(pykka.ThreadingActor):
 
     def _run_pass(self) -> None:
         """A pass of its own, by what the host measures now."""
-        self._machine.cap = self._gauge.places(len(self._machine.graph.sessions))
-        self._machine.now = self._clock()
-        self._machine.run_pass()
+        self._machine.handle(REMEASURE, self._clock(), self._gauge.places(len(self._machine.graph.sessions)))
 
     def _unavailable(self) -> StoreUnavailableError:
         return StoreUnavailableError(f"the store is out of reach: {self._status.problem}; try again later")

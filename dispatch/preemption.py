@@ -17,10 +17,10 @@ def prune_room(graph: SliceGraph) -> None:
             graph.leave_room(node)
 
 
-def make_room(graph: SliceGraph, cap: int, preempt: Callable[[SliceNode], None]) -> bool:
+def make_room(graph: SliceGraph, cap: int, preempt: Callable[[SliceNode, SliceNode], None]) -> bool:
     """For each urgent slice left waiting, in rank order, make room if its victims all rank below it.
 
-    `preempt(victim)` must move the victim out of `running`. Returns whether any slice joined room.
+    `preempt(victim, urgent)` must move the victim out of `running`. Returns whether any slice joined room.
     """
     left = sorted(graph.urgent - graph.room.keys(), key=SliceNode.key) if graph.urgent else []
     joined = False
@@ -33,19 +33,22 @@ def make_room(graph: SliceGraph, cap: int, preempt: Callable[[SliceNode], None])
         victims = _victims(graph, node, staying, spare)
         if victims is not None:
             for victim in victims:
-                preempt(victim)
+                preempt(victim, node)
             graph.make_room(node)
             joined = True
     return joined
 
 
 def _victims(graph: SliceGraph, node: SliceNode, staying: list[SliceNode], spare: int) -> list[SliceNode] | None:
-    """Whom `node` displaces; None if it may not, or can't be helped that way. `spare`: cap - staying - room."""
+    """Whom `node` displaces; None if it may not, or can't be helped that way. `spare`: cap - staying - room.
+
+    In enqueue order: what depended on who began first would come out otherwise after a restart.
+    """
     excluders = graph.claims.excluders(node)
     if any(other.state is SliceState.IN_REVIEW or other in graph.room for other in excluders):
         return None
     key = node.key()
-    contenders = [other for other in excluders if other.staying]
+    contenders = sorted((other for other in excluders if other.staying), key=lambda other: other.seq)
     if any(other.key() < key for other in contenders):
         return None
     seats = spare + len(contenders)

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import secrets
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from types import TracebackType
 from typing import Protocol, Self
 
 from dispatch import commands as c
+from dispatch import keyframe
 from dispatch.aio import AwaitableCalls
 from dispatch.calls import DEFAULT_TIMEOUT_S, Deadline, Line
 from dispatch.capping import CapGauge, Measures
@@ -19,6 +22,7 @@ from dispatch.commands import Proof
 from dispatch.errors import DispatchError, NotRunningError, StoreUnavailableError, TimedOutError
 from dispatch.health import claim_clock
 from dispatch.intent import Intent
+from dispatch.journal import Journal
 from dispatch.machine import Machine, Unproven
 from dispatch.outbox import Call, Outbox
 from dispatch.owner import TICK_S, GraphOwner, Settle, Stop, Tick
@@ -26,9 +30,9 @@ from dispatch.reply import BlockingReply, NoAnswerYet
 from dispatch.slice import OCCUPYING, Slice
 from dispatch.store import Store, open_store
 from dispatch.store.ownership import CLAIM_S
-from dispatch.store.port import Contents
+from dispatch.store.port import NOTHING_LOGGED, Contents, KeyframeRow, history_of
 from dispatch.views import Explanation, Merge, RouteResult, SliceView, Snapshot
-from dispatch.weights import LearnedWeights, Weights
+from dispatch.weights import LearnedWeights, Weights, kind_of
 from harness import (
     AdoptingHost,
     FencedHost,
@@ -89,6 +93,7 @@ class DispatchService:
         self._stopping = threading.Event()
         self._life = threading.RLock()  # start() and stop() are not for two threads at once
         self._started = self._claimed = False
+        self._epoch = 0
         self.aio = AwaitableCalls(self._line, self._prove)
 
     # --- life ------------------------------------------------------------------------------------------------------
@@ -147,7 +152,7 @@ class DispatchService:
 
     def _claim(self) -> None:
         if self._store is not None:
-            self._store.claim(self._graph, take_over=self._take_over)
+            self._epoch = self._store.claim(self._graph, take_over=self._take_over).epoch
             self._line.health.owned_until = claim_clock() + CLAIM_S - 1  # claimed a moment ago; renewed within three
         self._claimed = True
 
@@ -160,12 +165,22 @@ class DispatchService:
             self._sessions.connect(self.observe_session)
         self._outbox.start()
         self._line.health.own.add(self._outbox.thread)
-        machine = Machine(self._graph, secrets.token_hex(8), self._weights)
+        machine = Machine(self._graph, secrets.token_hex(8), self._weights, self._journal(contents))
         machine.restore(contents, self._adopt(contents), self._clock())
         owner = GraphOwner.start(machine, self._gauge, self._outbox, self._store, self._clock, self._line.health)
         self._line.open(owner)
         threading.Thread(target=self._tick, name="dispatch-ticker", daemon=True).start()
         self.remeasure()
+
+    def _journal(self, contents: Contents) -> Journal | None:
+        """Where the log goes on; None if the store keeps none. What is there without a log becomes its beginning."""
+        if history_of(self._store) is None:
+            return None
+        journal = Journal(self._epoch, contents.logged.last, _version())
+        if contents.graph is not None and contents.logged == NOTHING_LOGGED:
+            content = keyframe.encoded(keyframe.Keyframe(contents, weights=kind_of(self._weights)))
+            journal.keyframe = KeyframeRow(0, self._clock(), content)
+        return journal
 
     def _adopt(self, contents: Contents) -> Iterable[str]:
         """Which of the stored sessions still run, as their host says."""
@@ -328,6 +343,13 @@ class DispatchService:
         """All slices, in enqueue order."""
         slices: list[SliceView] = self._line.ask(c.ListSlices(), timeout)
         return slices
+
+
+def _version() -> str:
+    """The program's, as installed; empty if it runs without having been."""
+    with contextlib.suppress(PackageNotFoundError):
+        return version("slice-dispatch")
+    return ""
 
 
 def _gauge(sessions: SessionHost, measures: Measures | None, limits: Sequence[Limit] | None) -> CapGauge:

@@ -98,3 +98,16 @@ class LearnedWeights:
         if variance is None or difference == 0:
             return 0.0
         return difference * max(0.0, 1 - variance / kind.count / difference**2)
+
+
+_NAMED: dict[str, type[UnitWeights | LearnedWeights]] = {"unit": UnitWeights, "learned": LearnedWeights}
+
+
+def kind_of(weights: Weights) -> str:
+    """The name by which a log says what kind of weights a graph was ranked with: a class's own if it isn't ours."""
+    return next((name for name, kind in _NAMED.items() if type(weights) is kind), type(weights).__qualname__)
+
+
+def new_weights(kind: str) -> Weights | None:
+    """New ones of that kind, which have measured nothing; None for those of another program's making."""
+    return _NAMED[kind]() if kind in _NAMED else None

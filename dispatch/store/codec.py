@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 from dispatch.errors import StoreError
 from dispatch.intent import Intent, Urgency
 from dispatch.slice import Slice, SliceState, TouchSet
-from dispatch.store.port import AttemptRow, Changes, IntentRow, SliceRow
+from dispatch.store.port import AttemptRow, Changes, IntentRow, LogRow, SliceRow
 from harness import Recipe
 
 Columns = tuple[Any, ...]  #: what a database binds or gives: str, int and float
@@ -50,6 +50,10 @@ def check(changes: Changes) -> None:
     for intent in changes.intents:
         _check_intent(intent)
     _check_text("a forgotten intent", changes.forgotten)
+    for entry in changes.log:
+        _check_entry(entry)
+    if changes.keyframe is not None:
+        _check_numbers("a keyframe", (changes.keyframe.seq,), (changes.keyframe.at,))
 
 
 def check_name(graph: str) -> None:
@@ -80,6 +84,14 @@ def _check_slice(row: SliceRow) -> None:
         (row.seq, row.attempt, row.closes, row.turns, recipe.max_attempts),
         (row.ran_s, row.enqueued_at, row.started_at, row.ended_at, recipe.grace_s, recipe.quiet_limit_s),
     )
+
+
+def _check_entry(row: LogRow) -> None:
+    text = row.input + row.decisions
+    if not text.isascii() or "\0" in text or "\0" in row.kind:
+        _check_text(f"entry {row.seq} of the log", (row.kind, text))
+    if not (0 <= row.seq < _INTEGER_LIMIT and -_INTEGER_LIMIT <= row.cap < _INTEGER_LIMIT and math.isfinite(row.at)):
+        _check_numbers(f"entry {row.seq} of the log", (row.seq, row.epoch, row.cap), (row.at,))
 
 
 def _check_intent(row: IntentRow) -> None:
@@ -137,7 +149,7 @@ def state_columns(row: SliceRow, graph: int) -> Columns:
 
 def spec_columns(row: SliceRow, graph: int) -> Columns:
     """A slice as declared, as JSON, then the key."""
-    return (_spec(row.slice), graph, row.slice.id)
+    return (_dumps(spec_fields(row.slice)), graph, row.slice.id)
 
 
 def attempt_columns(row: AttemptRow, graph: int) -> Columns:
@@ -150,10 +162,16 @@ def attempt_columns(row: AttemptRow, graph: int) -> Columns:
 
 def intent_columns(row: IntentRow, graph: int) -> Columns:
     """`seq`, the intent as JSON, the attached ids as JSON, then the key."""
-    return (row.seq, _intent(row.intent), _dumps(row.attached), graph, row.intent.id)
+    return (row.seq, _dumps(intent_fields(row.intent)), _dumps(row.attached), graph, row.intent.id)
 
 
-def _spec(slice_: Slice) -> str:
+def log_columns(row: LogRow, graph: int) -> Columns:
+    """`epoch` to `decisions`, then the key: graph and seq."""
+    return (row.epoch, row.at, row.cap, int(row.suspended), row.kind, row.input, row.decisions, graph, row.seq)
+
+
+def spec_fields(slice_: Slice) -> dict[str, object]:
+    """A slice as it was declared, less its id: what JSON can hold, nothing that is empty."""
     recipe, touch = slice_.recipe, slice_.touch
     fields = {
         "title": slice_.title,
@@ -176,10 +194,11 @@ def _spec(slice_: Slice) -> str:
         "provenance": slice_.provenance,
         "hold": slice_.hold,
     }
-    return _dumps(_filled(fields))
+    return _filled(fields)
 
 
-def _intent(intent: Intent) -> str:
+def intent_fields(intent: Intent) -> dict[str, object]:
+    """An intent, less its id, in the same form."""
     deadline = intent.deadline and _utc(intent.id, intent.deadline).isoformat()
     fields = {
         "statement": intent.statement,
@@ -189,7 +208,7 @@ def _intent(intent: Intent) -> str:
         "supersedes": intent.supersedes,
         "terms": intent.terms,
     }
-    return _dumps(_filled(fields))
+    return _filled(fields)
 
 
 def _filled(fields: Mapping[str, object]) -> dict[str, object]:
@@ -205,8 +224,8 @@ def slice_row(columns: Sequence[Any]) -> SliceRow:
     (slice_id, spec, seq, state, attempt, closes, turns, branch, url, error, checkpoint, hold) = columns[:12]
     (canceling, stopping, ran_s, enqueued_at, started_at, ended_at) = columns[12:]
     return SliceRow(
-        *(_slice_of(slice_id, spec), seq, _STATES[state], attempt, closes, turns, branch, url, error, checkpoint, hold),
-        *(bool(canceling), bool(stopping), ran_s, enqueued_at, started_at, ended_at),
+        *(slice_of(slice_id, _loads(spec)), seq, _STATES[state], attempt, closes, turns, branch, url, error),
+        *(checkpoint, hold, bool(canceling), bool(stopping), ran_s, enqueued_at, started_at, ended_at),
     )
 
 
@@ -218,15 +237,13 @@ def attempt_row(columns: Sequence[Any]) -> AttemptRow:
 def intent_row(columns: Sequence[Any]) -> IntentRow:
     """From id, the intent's JSON, seq, and the JSON of the attached ids."""
     intent_id, text, seq, attached = columns
-    fields = _fields(_loads(text))
-    deadline = fields.pop("deadline", None)
-    intent = Intent(
-        id=intent_id,
-        urgency=_URGENCIES[fields.pop("urgency")],
-        deadline=deadline and dt.datetime.fromisoformat(deadline),
-        **{"statement": "", **fields},
-    )
-    return IntentRow(intent, seq, tuple(_loads(attached)))
+    return IntentRow(intent_of(intent_id, _loads(text)), seq, tuple(_loads(attached)))
+
+
+def log_row(columns: Sequence[Any]) -> LogRow:
+    """From its columns in the order of `LogRow`."""
+    seq, epoch, at, cap, suspended, kind, input_, decisions = columns
+    return LogRow(seq, epoch, at, cap, bool(suspended), kind, input_, decisions)
 
 
 def decoded(decode: Callable[[Sequence[Any]], Row], rows: Iterable[Sequence[Any]]) -> list[Row]:
@@ -255,8 +272,20 @@ def _collector_paused() -> Iterator[None]:
             gc.enable()
 
 
-def _slice_of(slice_id: str, spec: str) -> Slice:
-    fields = _fields(_loads(spec))
+def intent_of(intent_id: str, fields: dict[str, Any]) -> Intent:
+    """From its fields, which are used up."""
+    deadline = _fields(fields).pop("deadline", None)
+    return Intent(
+        id=intent_id,
+        urgency=_URGENCIES[fields.pop("urgency")],
+        deadline=deadline and dt.datetime.fromisoformat(deadline),
+        **{"statement": "", **fields},
+    )
+
+
+def slice_of(slice_id: str, fields: dict[str, Any]) -> Slice:
+    """From its fields, which are used up."""
+    _fields(fields)
     fields["recipe"] = _recipe_of(fields["recipe"])
     if "touch" in fields:
         fields["touch"] = TouchSet(**_fields(fields["touch"]))

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import itertools
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import attrs
 
@@ -24,7 +25,18 @@ from dispatch.store.ownership import (
     succession,
     unclaimed,
 )
-from dispatch.store.port import AttemptRow, Changes, Claim, Contents, GraphRow, IntentRow, SliceRow
+from dispatch.store.port import (
+    AttemptRow,
+    Changes,
+    Claim,
+    Contents,
+    GraphRow,
+    IntentRow,
+    KeyframeRow,
+    Logged,
+    LogRow,
+    SliceRow,
+)
 from dispatch.store.process import Owner, Presence, presence_of, this_process
 
 
@@ -35,6 +47,8 @@ class _Graph:
     slices: dict[str, SliceRow] = attrs.Factory(dict)
     attempts: dict[tuple[str, int], AttemptRow] = attrs.Factory(dict)
     intents: dict[str, IntentRow] = attrs.Factory(dict)
+    log: dict[int, LogRow] = attrs.Factory(dict)  # in order
+    keyframes: dict[int, KeyframeRow] = attrs.Factory(dict)
 
     def contents(self) -> Contents:
         return Contents(
@@ -42,6 +56,10 @@ class _Graph:
             tuple(sorted(self.slices.values(), key=lambda row: (row.seq, row.slice.id))),
             tuple(self.attempts[key] for key in sorted(self.attempts)),
             tuple(sorted(self.intents.values(), key=lambda row: (row.seq, row.intent.id))),
+            Logged(
+                max(self.log, default=max(self.keyframes, default=0)),
+                tuple((seq, self.keyframes[seq].at) for seq in sorted(self.keyframes)),
+            ),
         )
 
     def check_attempts(self, changes: Changes) -> None:
@@ -61,6 +79,10 @@ class _Graph:
         for intent_id in changes.forgotten:
             self.intents.pop(intent_id, None)
         self.intents.update((row.intent.id, row) for row in changes.intents)
+        for entry in changes.log:
+            self.log.setdefault(entry.seq, entry)
+        if changes.keyframe is not None:
+            self.keyframes.setdefault(changes.keyframe.seq, changes.keyframe)
 
 
 @attrs.define
@@ -142,6 +164,9 @@ class MemoryStore:
             stored = self._database.graphs.get(graph, _Graph())
             return stored.contents(), live_claim(stored.held, self._clock(), self._presence)
 
+    def history(self) -> MemoryHistory:
+        return MemoryHistory(self._database, self._clock, self._presence)
+
     def _owned(self) -> tuple[_Graph, Held]:
         if self._mine is None:
             raise unclaimed()
@@ -150,3 +175,56 @@ class MemoryStore:
             self._mine = None
             raise lost(mine.graph)
         return stored, stored.held
+
+
+@attrs.frozen
+class _Reading:
+    """Copies: what it was made of goes on."""
+
+    contents: Contents
+    claim: Claim | None
+    log: tuple[LogRow, ...]
+    keyframes: dict[int, KeyframeRow]
+
+    def entries(self, after: int, limit: int, kind: str = "") -> list[LogRow]:
+        wanted = (row for row in self.log if row.seq > after and kind in ("", row.kind))
+        return list(itertools.islice(wanted, limit))
+
+    def keyframe(self, seq: int) -> KeyframeRow:
+        return self.keyframes[seq]
+
+
+@attrs.frozen
+class MemoryHistory:
+    """The log of the graphs that a `MemoryStore` shares with other handles."""
+
+    _database: _Database
+    _clock: Callable[[], float]
+    _presence: Callable[[Owner], Presence]
+
+    @contextlib.contextmanager
+    def reading(self, graph: str) -> Iterator[_Reading]:
+        codec.check_name(graph)
+        with self._database.lock:
+            stored = self._database.graphs.get(graph, _Graph())
+            claim = live_claim(stored.held, self._clock(), self._presence)
+            log = tuple(stored.log[seq] for seq in sorted(stored.log))
+            reading = _Reading(stored.contents(), claim, log, dict(stored.keyframes))
+        yield reading
+
+    def keep(self, graph: str, keyframe: KeyframeRow) -> None:
+        with self._database.lock:
+            self._database.graphs[graph].keyframes.setdefault(keyframe.seq, keyframe)
+
+    def prune(self, graph: str, keyframe: int, limit: int) -> int:
+        with self._database.lock:
+            stored = self._database.graphs[graph]
+            if keyframe not in stored.keyframes:
+                return 0
+            going = sorted(seq for seq in stored.log if seq <= keyframe)[:limit]
+            for seq in going:
+                del stored.log[seq]
+            if len(going) < limit:
+                for seq in [seq for seq in stored.keyframes if seq < keyframe]:
+                    del stored.keyframes[seq]
+            return len(going)

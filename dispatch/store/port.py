@@ -8,7 +8,8 @@ one batch of changed rows in one transaction under the claim's epoch; rows carry
 from __future__ import annotations
 
 import datetime as dt
-from typing import Protocol
+from contextlib import AbstractContextManager
+from typing import Protocol, runtime_checkable
 
 import attrs
 
@@ -77,13 +78,55 @@ class IntentRow:
 
 
 @attrs.frozen
+class LogRow:
+    """One input that was taken in, and what was decided upon it; see `dispatch/journal.py`.
+
+    `seq` counts them from 1, without a gap, through all owners of a graph. `at` (Unix seconds), `cap` and `suspended`
+    are what the machine was told with it. `kind` says what it is; `input` and `decisions` are JSON objects.
+    """
+
+    seq: int
+    epoch: int
+    at: float
+    cap: int
+    suspended: bool
+    kind: str
+    input: str
+    decisions: str
+
+
+@attrs.frozen
+class KeyframeRow:
+    """The whole graph as it was after the log's entry `seq`, at `at`, in the form that `dispatch/keyframe.py` gives it.
+
+    From here on the log can be played without what came before.
+    """
+
+    seq: int
+    at: float
+    content: bytes
+
+
+@attrs.frozen
+class Logged:
+    """How far the log goes: the `seq` of the last entry, or of a keyframe after which there is none, 0 without either;
+    and `seq` and `at` of each keyframe, the oldest first."""
+
+    last: int = 0
+    keyframes: tuple[tuple[int, float], ...] = ()
+
+
+NOTHING_LOGGED = Logged()
+
+
+@attrs.frozen
 class Changes:
     """One batch. Rows replace what the store has under the same key, but a slice's declared part (`SliceRow.slice`) is
     kept from its first row, unless `revised` names it; `forgotten` names intents to delete.
 
     Intents are forgotten before any is written: one that is in both stays. Of several rows with one key the last
     counts. What a slice was declared as is kept from its first row: `SliceRow.slice` of a later one may differ, and
-    is not written.
+    is not written. An entry of the log, and a keyframe, is kept as it was first written.
     """
 
     graph: GraphRow | None = None
@@ -92,9 +135,12 @@ class Changes:
     intents: tuple[IntentRow, ...] = ()
     forgotten: tuple[str, ...] = ()
     revised: tuple[str, ...] = ()
+    log: tuple[LogRow, ...] = ()
+    keyframe: KeyframeRow | None = None
 
     def __bool__(self) -> bool:
-        return bool(self.graph or self.slices or self.attempts or self.intents or self.forgotten)
+        rows = self.graph or self.slices or self.attempts or self.intents or self.forgotten
+        return bool(rows or self.log or self.keyframe)
 
 
 @attrs.frozen
@@ -108,6 +154,7 @@ class Contents:
     slices: tuple[SliceRow, ...] = ()
     attempts: tuple[AttemptRow, ...] = ()
     intents: tuple[IntentRow, ...] = ()
+    logged: Logged = NOTHING_LOGGED
 
 
 @attrs.frozen
@@ -171,3 +218,57 @@ class Store(Protocol):
     def peek(self, graph: str) -> tuple[Contents, Claim | None]:
         """All of `graph` and its live claim, read in one snapshot without claiming or disturbing anything."""
         ...
+
+
+class Reading(Protocol):
+    """A graph and its log at one moment: whatever is written or pruned meanwhile, nothing here changes."""
+
+    @property
+    def contents(self) -> Contents: ...
+
+    @property
+    def claim(self) -> Claim | None:
+        """The live one; None if no process owns the graph."""
+        ...
+
+    def entries(self, after: int, limit: int, kind: str = "") -> list[LogRow]:
+        """At most `limit` entries with a `seq` beyond `after`, in order; of one `kind` alone if that is given."""
+        ...
+
+    def keyframe(self, seq: int) -> KeyframeRow:
+        """The one that `contents.logged` names."""
+        ...
+
+
+class History(Protocol):
+    """The log of the graphs in a store. Every method may be called from any thread, beside the graph's owner.
+
+    Each call is a transaction of its own, on a connection of its own, and writes little: the owner never waits for
+    longer than one of them takes. Raises what `Store` raises. `tests/conformance/test_history.py` defines it.
+    """
+
+    def reading(self, graph: str) -> AbstractContextManager[Reading]:
+        """`graph` as it stands, while the context lasts. Claims nothing, and lets its owner write."""
+        ...
+
+    def keep(self, graph: str, keyframe: KeyframeRow) -> None:
+        """Add a keyframe, durably. One that is there already stays as it is."""
+        ...
+
+    def prune(self, graph: str, keyframe: int, limit: int) -> int:
+        """Delete up to `limit` of the entries that the keyframe of that `seq` makes dispensable, the oldest first; and
+        when none is left, the keyframes before it. Returns how many entries went: fewer than `limit` in the end. Does
+        nothing if there is no such keyframe."""
+        ...
+
+
+@runtime_checkable
+class KeepsHistory(Protocol):
+    """A store that writes `Changes.log` and gives it back. One that doesn't still is a store."""
+
+    def history(self) -> History: ...
+
+
+def history_of(store: object) -> History | None:
+    """The log of a store that keeps one."""
+    return store.history() if isinstance(store, KeepsHistory) else None

@@ -9,6 +9,7 @@ import pytest
 
 from dispatch import MemoryStore
 from tests.conformance.runner import run
+from tests.replaying import assert_replays
 
 CASES = sorted((Path(__file__).parent / "cases").glob("*.json"))
 
@@ -24,4 +25,6 @@ def test_case_on_sqlite(path: Path) -> None:
 
 @pytest.mark.parametrize("path", CASES, ids=lambda path: path.stem)
 def test_case_on_one_memory_store(path: Path) -> None:
-    assert run(json.loads(path.read_text()), MemoryStore()) is None
+    store = MemoryStore()
+    assert run(json.loads(path.read_text()), store) is None
+    assert_replays(store)

@@ -7,6 +7,7 @@ import pytest
 from dispatch import MemoryStore
 from tests.conformance import generate
 from tests.conformance.runner import run
+from tests.replaying import assert_replays
 
 BATCH = 25
 ON_MEMORY = range(0, 200, BATCH)
@@ -16,7 +17,9 @@ ON_SQLITE = range(10_000, 10_050, BATCH)
 @pytest.mark.parametrize("first", ON_MEMORY)
 def test_generated_on_memory(first: int) -> None:
     for seed in range(first, first + BATCH):
-        assert run(generate.generate(seed), MemoryStore()) is None
+        store = MemoryStore()
+        assert run(generate.generate(seed), store) is None
+        assert_replays(store)
 
 
 @pytest.mark.parametrize("first", ON_SQLITE)

@@ -16,11 +16,13 @@ from dispatch.calls import Line
 from dispatch.capping import CapGauge
 from dispatch.commands import ListSlices, Observe
 from dispatch.errors import NotRunningError
+from dispatch.journal import Journal
 from dispatch.machine import Machine
 from dispatch.outbox import Outbox
 from dispatch.owner import GraphOwner, Stop, Tick
 from dispatch.reply import BlockingReply
 from dispatch.store import Changes, Claim, Contents
+from dispatch.store.port import History, history_of
 from dispatch.weights import UnitWeights, Weights
 from harness import Assignment, SessionPhase, SessionState
 
@@ -171,6 +173,11 @@ class TroubledStore:
     def peek(self, graph: str) -> tuple[Contents, Claim | None]:
         return self.store.peek(graph)
 
+    def history(self) -> History:
+        found = history_of(self.store)
+        assert found is not None
+        return found
+
     def _meet(self, what: str) -> None:
         self.tries.add(what)
         if self.trouble is not None and not (self.after and what == "write"):
@@ -192,8 +199,9 @@ class Owned:
         self.outbox = Outbox(self.host, self.line.tell, first_pause_s=0.001)
         machine = Machine("default", "g1", weights or UnitWeights())
         if store is not None:
-            store.claim("default")
-            machine.restore(store.load(), (), self.clock())
+            epoch, contents = store.claim("default").epoch, store.load()
+            machine.journal = Journal(epoch, contents.logged.last)
+            machine.restore(contents, (), self.clock())
         self.outbox.start()
         self.owner = GraphOwner.start(machine, CapGauge(self.places), self.outbox, store, self.clock, self.line.health)
         self.line.open(self.owner)
