@@ -31,8 +31,9 @@ lint: $(STAMP) ## formatting, lint rules and the import floors
 type: $(STAMP) ## mypy, strict
 	@$(BIN)/mypy
 
-bench: $(STAMP) ## the benchmarks, at sizes that end in about two minutes
+bench: $(STAMP) ## the benchmarks, at sizes that end in a few minutes
 	@$(BIN)/python -m dispatch bench scale
+	@$(BIN)/python -m benchmarks.durable
 
 crash: $(STAMP) ## the long crash campaign: kill -9 a real run, restart it, check from outside
 	@$(BIN)/python -m benchmarks.crash --kills 300
