@@ -11,6 +11,7 @@ import multiprocessing
 import os
 import resource
 import sqlite3
+import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from multiprocessing.connection import Connection
@@ -22,17 +23,26 @@ import attrs
 from dispatch.errors import DispatchError, StoreUnavailableError
 from dispatch.slice import Slice, SliceState
 from dispatch.store import AttemptRow, Changes, Contents, GraphRow, SliceRow, SqliteStore, killpoint
+from dispatch.store.postgres import PostgresStore
 from dispatch.store.sqlite_file import connect
 from harness import Recipe
 
 LIMIT_S = 30.0  #: no test waits longer for a child
 SLICES = 40  #: per batch: enough for a kill to land inside one
 PROCESSES = multiprocessing.get_context("forkserver")
-PROCESSES.set_forkserver_preload(["dispatch.store"])
+PROCESSES.set_forkserver_preload(["dispatch.store", "dispatch.store.postgres"])
+Where = Path | str  #: the file of a SQLite store, or the connection string of a PostgreSQL database
+
+
+def store_at(where: Where, sleep: Callable[[float], None] = time.sleep) -> SqliteStore | PostgresStore:
+    """One that waits for its server for as long as a busy machine may take."""
+    if isinstance(where, Path):
+        return SqliteStore(where, sleep=sleep)
+    return PostgresStore(where, sleep=sleep, patience_s=LIMIT_S)
 
 
 class Child:
-    """A process that runs `role(path, pipe, *args)`."""
+    """A process that runs `role(where, pipe, *args)`."""
 
     def __init__(self, process: BaseProcess, pipe: Connection) -> None:
         self.process, self.pipe = process, pipe
@@ -57,9 +67,9 @@ class Child:
 
 
 @contextmanager
-def child(role: Callable[..., None], path: Path, *args: object) -> Iterator[Child]:
+def child(role: Callable[..., None], where: Where, *args: object) -> Iterator[Child]:
     ours, theirs = PROCESSES.Pipe()
-    process = PROCESSES.Process(target=role, args=(path, theirs, *args))
+    process = PROCESSES.Process(target=role, args=(where, theirs, *args))
     process.start()
     theirs.close()
     try:
@@ -103,9 +113,9 @@ def last_whole_batch(contents: Contents) -> int:
 # -- roles ---------------------------------------------------------------------------------------------------------
 
 
-def writer(path: Path, pipe: Connection) -> None:
+def writer(where: Where, pipe: Connection) -> None:
     """Write batches without end, and say the number of each once it was acknowledged."""
-    store = SqliteStore(path, sleep=never_waits)
+    store = store_at(where, never_waits)
     store.claim("default")
     number = last_whole_batch(store.load())
     while True:
@@ -114,11 +124,11 @@ def writer(path: Path, pipe: Connection) -> None:
         pipe.send(number)
 
 
-def life(path: Path, pipe: Connection, name: str, passage: int) -> None:
+def life(where: Where, pipe: Connection, name: str, passage: int) -> None:
     """A whole life of an owner, ended at the given passage of a killpoint."""
     os.environ["DISPATCH_KILLPOINT"] = f"{name}:{passage}"
     importlib.reload(killpoint)
-    store = SqliteStore(path, sleep=never_waits)
+    store = store_at(where, never_waits)
     store.claim("default")
     store.write(batch(1))
     store.write(batch(2))
@@ -127,9 +137,9 @@ def life(path: Path, pipe: Connection, name: str, passage: int) -> None:
     pipe.send("lived on")
 
 
-def obedient(path: Path, pipe: Connection, graph: str = "default") -> None:
+def obedient(where: Where, pipe: Connection, graph: str = "default") -> None:
     """Call the methods it is asked to, and say what came of it: the answer, or the error's name."""
-    store = SqliteStore(path)
+    store = store_at(where)
     while True:
         try:
             method, args = pipe.recv()
@@ -141,9 +151,9 @@ def obedient(path: Path, pipe: Connection, graph: str = "default") -> None:
             pipe.send(type(error).__name__)
 
 
-def claimant(path: Path, pipe: Connection) -> None:
+def claimant(where: Where, pipe: Connection) -> None:
     """Claim when told to, together with others; keep it until told to end."""
-    store = SqliteStore(path)
+    store = store_at(where)
     pipe.recv()
     try:
         pipe.send(store.claim("default").epoch)
@@ -245,4 +255,21 @@ FATES = {
     ("sqlite.after-renewal-commit", 1): Fate(2, 2),
     ("sqlite.before-release-commit", 1): Fate(2, 2),
     ("sqlite.after-release-commit", 1): Fate(2, 2),
+    ("postgres.before-migration-commit", 1): Fate(1, 0),
+    ("postgres.after-migration-commit", 1): Fate(1, 0),
+    ("postgres.before-claim", 1): Fate(1, 0),
+    ("postgres.before-claim-commit", 1): Fate(1, 0),
+    ("postgres.after-claim-commit", 1): Fate(2, 0),
+    ("postgres.before-write", 1): Fate(2, 0),
+    ("postgres.before-write", 2): Fate(2, 1),
+    ("postgres.inside-write", 1): Fate(2, 0),
+    ("postgres.inside-write", 2): Fate(2, 1),
+    ("postgres.before-write-commit", 1): Fate(2, 0),
+    ("postgres.before-write-commit", 2): Fate(2, 1),
+    ("postgres.after-write-commit", 1): Fate(2, 1),
+    ("postgres.after-write-commit", 2): Fate(2, 2),
+    ("postgres.before-renewal-commit", 1): Fate(2, 2),
+    ("postgres.after-renewal-commit", 1): Fate(2, 2),
+    ("postgres.before-release-commit", 1): Fate(2, 2),
+    ("postgres.after-release-commit", 1): Fate(2, 2),
 }
