@@ -329,6 +329,9 @@ class PostgresStore:
             raise self._lose(mine, broken) from broken
         except RefusedError as refused:
             problem = refused
+        except DispatchError:  # such as a row that can't be read; what was begun for it ends here
+            self._end_transaction(wire, mine)
+            raise
         if problem.code == _NOT_OURS:
             raise self._lost(mine) from problem
         try:
@@ -341,6 +344,14 @@ class PostgresStore:
         if problem.code == _READ_ONLY:  # another server may have become the one to write to
             raise self._lose(mine, problem) from problem
         raise meaning(problem, self.url) from problem
+
+    def _end_transaction(self, wire: Wire, mine: _Mine) -> None:
+        if not wire.in_transaction:
+            return
+        try:
+            wire.run([ROLLBACK], self._patience_s)
+        except (BrokenError, RefusedError) as error:
+            raise self._lose(mine, error) from error
 
     def _connected(self, wait_s: float = 0.0) -> Wire:
         """The connection. Raises `StoreUnavailableError` if it is lost and a new one isn't there in so many seconds."""

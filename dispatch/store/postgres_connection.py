@@ -103,7 +103,7 @@ def _meaning_of_no_connection(error: psycopg.Error, url: str) -> DispatchError:
     text = re.sub(r"^connection (failed|is bad): ", "", " ".join(str(error).split()))
     if re.search(r"password authentication failed|no password supplied|authentication failed", text):
         return StoreError(f"{url} refuses the password ({text}); see that the URL, PGPASSWORD or ~/.pgpass is right")
-    if re.search(r'role ".*" does not exist|no pg_hba.conf entry|not permitted to log in', text):
+    if re.search(r'role ".*" does not exist|pg_hba.conf|not permitted to log in', text):
         return StoreError(
             f"{url} lets this user not in ({text}); create the role, or name another with postgresql://user@…"
         )

@@ -72,6 +72,11 @@ class Wire:
         self._prefix = f"dispatch_{secrets.token_hex(4)}_"  # no other client of a pooler has the same
         self._names: dict[str, bytes] = {}
 
+    @property
+    def in_transaction(self) -> bool:
+        """Whether one was begun and has not ended, well or badly. A connection that is no more has none."""
+        return self._pg.transaction_status in (pq.TransactionStatus.INTRANS, pq.TransactionStatus.INERROR)
+
     def run(
         self, statements: Iterable[Statement], patience_s: float, *, often: bool = False, binary: bool = False
     ) -> list[Result]:
@@ -153,7 +158,7 @@ class Wire:
         refused = RefusedError(failed)
         if refused.code in NOT_FOLLOWED:
             self.prepares = False
-        if self._pg.status == pq.ConnStatus.BAD or refused.code.startswith(("57P0", "08", "25P03")):
+        if self._pg.status == pq.ConnStatus.BAD or refused.code.startswith(("57P0", "25P03")):
             self.close()
             return BrokenError(str(refused))
         return refused
