@@ -18,6 +18,7 @@ from benchmarks.crash.scene import Scene
 
 LIMIT_S = 30.0
 HELD: list[int] = []  #: descriptors of locks, until the test is over
+STRAYS: list[subprocess.Popen[bytes]] = []  #: ended by the scene, and reaped when the test is over
 
 
 @pytest.fixture
@@ -27,6 +28,8 @@ def scene(tmp_path: Path) -> Iterator[Scene]:
     scene.close()
     while HELD:
         os.close(HELD.pop())
+    while STRAYS:
+        STRAYS.pop().wait(LIMIT_S)
 
 
 def commit(scene: Scene, message: str) -> str:
@@ -37,7 +40,7 @@ def commit(scene: Scene, message: str) -> str:
 def stray_process(scene: Scene) -> None:
     """One that is there under its own name: the environment of a fork shows before the program does."""
     process = subprocess.Popen(("sleep", "60"), env=scene.env, start_new_session=True)
-    process.returncode = 0  # the scene ends it
+    STRAYS.append(process)
     end = time.monotonic() + LIMIT_S
     while not Path(f"/proc/{process.pid}/cmdline").read_bytes().startswith(b"sleep"):
         assert time.monotonic() < end

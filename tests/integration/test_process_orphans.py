@@ -61,13 +61,23 @@ class Stage:
         process = subprocess.Popen(argv, cwd=ROOT, stdin=pipe, stdout=pipe, stderr=pipe, text=True)
         self.programs.append(process)
         assert process.stdout is not None
-        return Program(process, ProcessMark(*json.loads(process.stdout.readline())))
+        return Program(process, ProcessMark(*json.loads(first_line(process.stdout.fileno()))))
 
     def orphans_of_a_killed_program(self, script: str = TREE) -> ProcessMark:
         program = self.program(script, "sys.stdin.read()")
         program.process.kill()
         program.process.wait(LIMIT_S)
         return program.mark
+
+
+def first_line(descriptor: int) -> bytes:
+    """And not a byte more: `communicate` would not find it again."""
+    line = b""
+    while not line.endswith(b"\n"):
+        piece = os.read(descriptor, 1)
+        assert piece, f"it ended after {line!r}"
+        line += piece
+    return line
 
 
 @pytest.fixture
