@@ -135,20 +135,24 @@ def check_recipe(recipe: Recipe) -> None:
 def canonical(slice_: Slice) -> Slice:
     """A checked slice with its id for a title that is missing, and tuples for lists: nobody can change it any more."""
     touch, recipe = slice_.touch, slice_.recipe
-    if not (type(slice_.depends_on) is type(slice_.required_by) is type(slice_.contends) is tuple):
-        edges = (slice_.depends_on, slice_.required_by, slice_.contends)
-        slice_ = attrs.evolve(slice_, **dict(zip(_EDGES, map(tuple, edges), strict=True)))
-    if not (type(touch.paths) is type(touch.hotspots) is tuple):
+    if not _all_tuples(slice_.depends_on, slice_.required_by, slice_.contends):
+        depends_on, required_by, contends = map(tuple, (slice_.depends_on, slice_.required_by, slice_.contends))
+        slice_ = attrs.evolve(slice_, depends_on=depends_on, required_by=required_by, contends=contends)
+    if touch is not NOTHING and not _all_tuples(touch.paths, touch.hotspots):
         slice_ = attrs.evolve(slice_, touch=TouchSet(tuple(touch.paths), tuple(touch.hotspots)))
-    if not (type(recipe.command) is type(recipe.verify) is type(recipe.env) is tuple):
-        parts = {"command": tuple(recipe.command), "verify": tuple(recipe.verify), "env": tuple(recipe.env)}
-        slice_ = attrs.evolve(slice_, recipe=attrs.evolve(recipe, **parts))
+    if recipe is not NO_RECIPE and not _all_tuples(recipe.command, recipe.verify, recipe.env):
+        command, verify, env = tuple(recipe.command), tuple(recipe.verify), tuple(recipe.env)
+        slice_ = attrs.evolve(slice_, recipe=attrs.evolve(recipe, command=command, verify=verify, env=env))
     return slice_ if slice_.title else Slice(slice_.id, slice_.id, *_after_title(slice_))
 
 
 _EDGES = ("depends_on", "required_by", "contends")
 # `evolve` would take three times as long, for each of a hundred thousand slices.
 _after_title = operator.attrgetter(*(field.name for field in attrs.fields(Slice)[2:]))
+
+
+def _all_tuples(*values: object) -> bool:
+    return all(type(value) is tuple for value in values)
 
 
 def _check_text(field: str, text: object, *, printable: bool = False) -> None:
