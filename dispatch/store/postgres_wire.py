@@ -97,6 +97,9 @@ class Wire:
             self._pg.exit_pipeline_mode()
         except psycopg.Error as error:
             raise self._broken(error) from error
+        except BaseException:  # what was sent by half would answer for what comes next
+            self.close()
+            raise
         return self._answers(sent, results)
 
     def copy(self, sql: str, pieces: Iterable[bytes], patience_s: float) -> None:
@@ -114,6 +117,9 @@ class Wire:
             failed = self._drain(patience_s)
         except psycopg.Error as error:
             raise self._broken(error) from error
+        except BaseException:
+            self.close()
+            raise
         if failed is not None:
             raise self._refusal(failed)
 

@@ -12,8 +12,10 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import attrs
+import psycopg
 import pytest
 from psycopg.conninfo import conninfo_to_dict
 
@@ -21,6 +23,7 @@ from dispatch.errors import OwnershipLostError, StoreError, StoreUnavailableErro
 from dispatch.store import Changes, Contents, GraphRow
 from dispatch.store.postgres import PostgresStore
 from dispatch.store.postgres_rows import COPY_FROM
+from dispatch.store.postgres_wire import Statement
 from tests.conformance.store_rig import attempt_row, intent_row, slice_row
 from tests.integration.store_child import never_waits
 from tests.postgres_server import Databases, PostgresServer
@@ -201,18 +204,21 @@ def test_a_batch_that_never_arrived_is_written_when_the_server_is_back(hasty: Ri
     assert hasty.look().slices == BATCH.slices
 
 
-def test_a_batch_that_arrives_after_its_owner_came_back_changes_nothing(hasty: Rig) -> None:
+@pytest.mark.parametrize("after_the_next", [False, True])
+def test_a_batch_that_arrives_after_its_owner_came_back_changes_nothing(hasty: Rig, after_the_next: bool) -> None:
     late = hasty.proxy.last
     late.set(up=Flow.HOLD)
     with pytest.raises(StoreUnavailableError):
         hasty.store.write(BATCH)
     hasty.until_back()
-    hasty.store.write(NEXT)
+    if after_the_next:
+        hasty.store.write(NEXT)
     answers = late.seen("down")
     late.set(up=Flow.PASS)  # what is held goes to the server, though the client has gone
     late.wait_for("down", answers)
     late.wait_closed()
-    assert hasty.batches() == 1
+    assert hasty.batches() == after_the_next
+    hasty.store.write(NEXT)
     assert hasty.look().slices == NEXT.slices
 
 
@@ -372,6 +378,53 @@ def test_a_claim_that_ran_out_during_an_outage_goes_on_if_nobody_followed(hasty:
     hasty.store.write(BATCH)
     hasty.store.renew()
     assert hasty.direct().peek("default")[1] is not None
+
+
+def test_an_owner_whose_database_was_set_back_to_an_earlier_moment_writes_nothing(rig: Rig) -> None:
+    """As by a restored backup: what the owner has told since is not there, and what it writes would not fit."""
+    rig.store.write(BATCH)
+    rig.query("UPDATE dispatch.claims SET written = 0")
+    with pytest.raises(OwnershipLostError):
+        rig.store.write(NEXT)
+    assert rig.look().slices == BATCH.slices
+
+
+def test_a_way_back_that_hangs_holds_nobody_up(server: PostgresServer) -> None:
+    """As the look-up of a name may, for minutes, with no way to end it."""
+    hanging, go_on, closed = threading.Event(), threading.Event(), threading.Event()
+
+    class Closing(psycopg.Connection[Any]):
+        def close(self) -> None:
+            super().close()
+            if go_on.is_set():
+                closed.set()
+
+    def connect_or_hang(conninfo: str) -> psycopg.Connection[Any]:
+        if lost:
+            hanging.set()
+            assert go_on.wait(LIMIT_S)
+        return Closing.connect(conninfo, autocommit=True)
+
+    lost: list[bool] = []
+    database = Databases(server.url()).new()
+    store = PostgresStore(database, sleep=never_waits, patience_s=HASTY_S, connect=connect_or_hang)
+    store.claim("default")
+    lost.append(True)
+    server.execute(f"SELECT pg_terminate_backend({_backend(store)})")
+    with pytest.raises(StoreUnavailableError):
+        store.write(BATCH)
+    assert hanging.wait(LIMIT_S)
+    for use in (store.renew, lambda: store.write(BATCH), store.release):
+        with pytest.raises(StoreUnavailableError):
+            use()
+    go_on.set()
+    assert closed.wait(LIMIT_S), "what came back after all was left open"
+
+
+def _backend(store: PostgresStore) -> int:
+    assert store._wire is not None
+    (result,) = store._wire.run([Statement("SELECT pg_backend_pid()")], LIMIT_S)
+    return int(result.get_value(0, 0) or b"0")
 
 
 def test_a_claim_whose_answer_was_lost_is_no_hindrance_to_who_made_it(

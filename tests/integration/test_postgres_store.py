@@ -416,6 +416,24 @@ def test_a_pooler_that_follows_no_prepared_statement_is_noticed(
     assert store.load().slices == (*(BATCH.slices if store.load().intents else ()), *MANY[:3])
 
 
+@pytest.mark.parametrize("changes", [BATCH, Changes(slices=MANY)])
+def test_a_call_that_is_broken_off_does_not_spoil_the_next(
+    store: PostgresStore, monkeypatch: pytest.MonkeyPatch, changes: Changes
+) -> None:
+    """As by Ctrl-C while a batch is put together: part of it has been sent, or waits to be."""
+
+    def interrupt(*_: object) -> bytes:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("dispatch.store.postgres.statement", interrupt)
+    monkeypatch.setattr("dispatch.store.postgres_rows.copy_text", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        store.write(changes)
+    monkeypatch.undo()
+    store.write(changes)
+    assert store.load().slices == changes.slices
+
+
 # -- many at once --------------------------------------------------------------------------------------------------
 
 
