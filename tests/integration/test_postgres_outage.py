@@ -23,6 +23,7 @@ from dispatch.errors import OwnershipLostError, StoreError, StoreUnavailableErro
 from dispatch.store import Changes, Contents, GraphRow
 from dispatch.store.postgres import PostgresStore
 from dispatch.store.postgres_rows import COPY_FROM
+from dispatch.store.postgres_schema import limits
 from dispatch.store.postgres_wire import Statement
 from tests.conformance.store_rig import attempt_row, intent_row, slice_row
 from tests.integration.store_child import never_waits
@@ -317,16 +318,25 @@ def test_a_batch_that_the_server_refuses_is_not_there_and_the_next_is(
 
 @pytest.mark.parametrize("use", [lambda store: store.write(BATCH), lambda store: store.renew()])
 def test_a_lock_of_another_transaction_is_waited_for_shortly_then_reported(
-    prompt: Rig, use: Callable[[PostgresStore], object]
+    rig: Rig, use: Callable[[PostgresStore], object]
 ) -> None:
-    with prompt.server.connection(prompt.database) as stranger:
+    rig.store._limits = limits(0.1, LIMIT_S)
+    with rig.server.connection(rig.database) as stranger:
         stranger.execute("BEGIN")
         stranger.execute("SELECT FROM dispatch.claims FOR UPDATE")
         with pytest.raises(StoreUnavailableError, match="is locked by another transaction"):
-            use(prompt.store)
+            use(rig.store)
         stranger.execute("ROLLBACK")
-    use(prompt.store)
-    assert len(prompt.proxy.links) == 1
+    use(rig.store)
+    assert len(rig.proxy.links) == 1
+
+
+def test_the_server_gives_up_on_a_lock_before_the_owner_gives_up_on_the_server(hasty: Rig) -> None:
+    wire = hasty.store._wire
+    assert wire is not None
+    asked = Statement("SELECT setting::integer FROM pg_settings WHERE name = 'lock_timeout'")
+    *_, inside, _ = wire.run([Statement("BEGIN"), hasty.store._limits, asked, Statement("ROLLBACK")], LIMIT_S)
+    assert 0 < int(inside.get_value(0, 0) or b"0") < HASTY_S * 1000
 
 
 def test_a_database_that_turns_read_only_refuses_until_it_is_no_more(hasty: Rig) -> None:

@@ -6,7 +6,9 @@ import datetime as dt
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from pathlib import Path
 
+import attrs
 import psycopg
 import pytest
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
@@ -21,7 +23,7 @@ from dispatch.store.postgres_schema import SQL
 from dispatch.store.postgres_wire import Statement
 from tests.conformance.store_rig import attempt_row, intent_row, slice_row
 from tests.integration.store_child import never_waits, store_at
-from tests.postgres_server import Databases, PostgresServer
+from tests.postgres_server import Databases, PostgresServer, installations
 
 BATCH = Changes(GraphRow("g"), (slice_row("a"),), (attempt_row("a"),), (intent_row("i"),))
 MANY = tuple(
@@ -114,6 +116,31 @@ def test_a_commit_is_on_the_disk_whatever_the_default_is(store: PostgresStore, p
     assert wire.run([asked], 30)[0].get_value(0, 0) == b"off"
     *_, inside, _ = wire.run([Statement("BEGIN"), store._limits, asked, Statement("ROLLBACK")], 30)
     assert inside.get_value(0, 0) == b"on"
+
+
+@pytest.mark.parametrize("binaries", installations()[1:], ids=lambda folder: "-".join(folder.parts[-3:-1]))
+def test_every_version_at_hand_keeps_a_graph(binaries: Path) -> None:
+    """The newest is what all other tests run on."""
+    server = PostgresServer(binaries)
+    server.start()
+    try:
+        store = store_at(server.url(), never_waits)
+        store.claim("default")
+        store.write(Changes(GraphRow("g"), MANY, (attempt_row("s1"),), (intent_row("i"),)))
+        for turns in range(3):
+            store.write(Changes(slices=(slice_row("s1", turns=turns),), revised=("s1",), forgotten=("i",)))
+        store.renew()
+        before = store.load()
+        server.crash()
+        server.start()
+        store.write(Changes(GraphRow("h")))
+        assert store.load() == attrs.evolve(before, graph=GraphRow("h"))
+        store.release()
+        assert store.claim("default").epoch == 2
+        assert store.load().slices == (slice_row("s1", turns=2), *MANY[1:])
+        store.release()
+    finally:
+        server.close()
 
 
 # -- databases that can't be a store -------------------------------------------------------------------------------
