@@ -317,12 +317,12 @@ class Machine:
             self.graph.reweigh()
         return released
 
-    def _end_attempt(self, node: SliceNode, outcome: str, detail: str) -> None:
+    def _end_attempt(self, node: SliceNode, outcome: str, detail: str, checkpoint: str = "") -> None:
         node.ended_at = self.now
         node.ran_s += max(0.0, self.now - node.started_at)
-        self._note(node, outcome, detail)
+        self._note(node, outcome, detail, checkpoint)
 
-    def _note(self, node: SliceNode, outcome: str = "", detail: str = "") -> None:
+    def _note(self, node: SliceNode, outcome: str = "", detail: str = "", checkpoint: str = "") -> None:
         """Keep the attempt's present state for the next write."""
         name, attempt = node.slice.id, node.attempt
         self._attempts[name, attempt] = (
@@ -333,6 +333,7 @@ class Machine:
             node.ended_at,
             outcome,
             detail,
+            checkpoint,
         )
 
     # --- enqueue ---------------------------------------------------------------------------------------------------
@@ -512,7 +513,7 @@ class Machine:
     def _end(self, node: SliceNode, report: SessionState) -> None:
         state, counts = outcome_of(node, report.phase)
         outcome = "preempted" if node.state is PREEMPTED and state is QUEUED else report.phase.value
-        self._end_attempt(node, outcome, report.error or report.detail)
+        self._end_attempt(node, outcome, report.error or report.detail, report.checkpoint)
         node.error = "" if state is MERGED else report.error or report.detail
         if state in (QUEUED, FAILED, IN_REVIEW):
             node.checkpoint = report.checkpoint or report.detail or report.error or node.checkpoint or ENDED

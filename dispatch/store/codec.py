@@ -45,7 +45,7 @@ def check(changes: Changes) -> None:
         _check_slice(row)
     for attempt in changes.attempts:
         name = f"attempt {attempt.attempt} of {attempt.slice_id!a}"
-        _check_text(name, (attempt.slice_id, attempt.branch, attempt.outcome, attempt.detail))
+        _check_text(name, (attempt.slice_id, attempt.branch, attempt.outcome, attempt.detail, attempt.checkpoint))
         _check_numbers(name, (attempt.attempt,), (attempt.started_at, attempt.ended_at))
     for intent in changes.intents:
         _check_intent(intent)
@@ -87,11 +87,12 @@ def _check_slice(row: SliceRow) -> None:
 
 
 def _check_entry(row: LogRow) -> None:
-    text = row.input + row.decisions
-    if not text.isascii() or "\0" in text or "\0" in row.kind:
-        _check_text(f"entry {row.seq} of the log", (row.kind, text))
-    if not (0 <= row.seq < _INTEGER_LIMIT and -_INTEGER_LIMIT <= row.cap < _INTEGER_LIMIT and math.isfinite(row.at)):
-        _check_numbers(f"entry {row.seq} of the log", (row.seq, row.epoch, row.cap), (row.at,))
+    text = row.kind + row.input + row.decisions
+    if not text.isascii() or "\0" in text:
+        _check_text(f"entry {row.seq} of the log", (text,))
+    integers = (row.seq, row.epoch, row.cap)
+    if max(integers) >= _INTEGER_LIMIT or min(integers) < -_INTEGER_LIMIT or not math.isfinite(row.at):
+        _check_numbers(f"entry {row.seq} of the log", integers, (row.at,))
 
 
 def _check_intent(row: IntentRow) -> None:
@@ -153,9 +154,9 @@ def spec_columns(row: SliceRow, graph: int) -> Columns:
 
 
 def attempt_columns(row: AttemptRow, graph: int) -> Columns:
-    """`branch` to `detail`, then the key: graph, slice id and attempt."""
+    """`branch` to `checkpoint`, then the key: graph, slice id and attempt."""
     return (
-        *(row.branch, row.started_at, row.ended_at, row.outcome, row.detail),
+        *(row.branch, row.started_at, row.ended_at, row.outcome, row.detail, row.checkpoint),
         *(graph, row.slice_id, row.attempt),
     )
 

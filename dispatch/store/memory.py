@@ -57,7 +57,7 @@ class _Graph:
             tuple(self.attempts[key] for key in sorted(self.attempts)),
             tuple(sorted(self.intents.values(), key=lambda row: (row.seq, row.intent.id))),
             Logged(
-                max(self.log, default=max(self.keyframes, default=0)),
+                max((0, *self.log, *self.keyframes)),
                 tuple((seq, self.keyframes[seq].at) for seq in sorted(self.keyframes)),
             ),
         )
@@ -224,7 +224,7 @@ class MemoryHistory:
             going = sorted(seq for seq in stored.log if seq <= keyframe)[:limit]
             for seq in going:
                 del stored.log[seq]
-            if len(going) < limit:
+            if all(seq > keyframe for seq in stored.log):
                 for seq in [seq for seq in stored.keyframes if seq < keyframe]:
                     del stored.keyframes[seq]
             return len(going)

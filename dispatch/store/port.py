@@ -57,7 +57,8 @@ class SliceRow:
 @attrs.frozen
 class AttemptRow:
     """One attempt at a slice. `outcome` is empty while it runs; else the phase reported, or `preempted`, or `lost`:
-    it ended with its harness, nobody knows when, and `ended_at` stays 0."""
+    it ended with its harness, nobody knows when, and `ended_at` stays 0. `checkpoint` is what it left for the next.
+    """
 
     slice_id: str
     attempt: int
@@ -66,6 +67,7 @@ class AttemptRow:
     ended_at: float = 0.0
     outcome: str = ""
     detail: str = ""
+    checkpoint: str = ""
 
 
 @attrs.frozen

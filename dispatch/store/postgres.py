@@ -36,19 +36,18 @@ from dispatch.store.ownership import (
     succession,
     unclaimed,
 )
-from dispatch.store.port import Changes, Claim, Contents, GraphRow
+from dispatch.store.port import Changes, Claim, Contents
 from dispatch.store.postgres_connection import Connect, connect, locate, meaning, wire_to
+from dispatch.store.postgres_history import PostgresHistory
+from dispatch.store.postgres_reading import LOCK_TIMEOUT_S, READING_PATIENCE_S, STATEMENT_TIMEOUT_S, find, snapshot
 from dispatch.store.postgres_return import Resumed, Return
 from dispatch.store.postgres_rows import Batch, batch_of
-from dispatch.store.postgres_schema import BEGIN, BEGIN_READING, COMMIT, ROLLBACK, SQL, check_ready, limits, make_ready
+from dispatch.store.postgres_schema import BEGIN, COMMIT, ROLLBACK, SQL, check_ready, limits, make_ready
 from dispatch.store.postgres_wire import NOT_FOLLOWED, BrokenError, RefusedError, Statement, Wire, statement
 from dispatch.store.process import Owner, Presence, presence_of, this_process
 
 PATIENCE_S = 0.5  #: how long the owner waits on a server that says nothing
 ROWS_PER_S = 10_000  #: a batch may take a second more for each so many rows
-READING_PATIENCE_S = 30.0  #: how long a claim, a load or a peek does: nobody waits for the owner then
-LOCK_TIMEOUT_S = 5.0  #: how long a claim waits for a lock; a write waits for less than the patience, to hear of it
-STATEMENT_TIMEOUT_S = 30.0  #: after which the server ends a transaction by itself, if its owner is suspended or gone
 
 Answer = TypeVar("Answer")
 
@@ -133,7 +132,7 @@ class PostgresStore:
 
     def load(self) -> Contents:
         mine = self._owned()
-        _, contents, held = self._lasting(lambda wire: _snapshot(wire, mine.held.graph, self._clock))
+        _, contents, held = self._lasting(lambda wire: snapshot(wire, mine.held.graph, self._clock))
         if not mine.held.is_same(held):
             raise self._lost(mine)
         self._stored = {row.slice.id for row in contents.slices}
@@ -164,7 +163,7 @@ class PostgresStore:
     def peek(self, graph: str) -> tuple[Contents, Claim | None]:
         codec.check_name(graph)
         with self._reading() as wire:
-            now, contents, held = _snapshot(wire, graph, self._clock)
+            now, contents, held = snapshot(wire, graph, self._clock)
             return contents, live_claim(held, now, self._presence)
 
     def graphs(self) -> tuple[str, ...]:
@@ -172,6 +171,9 @@ class PostgresStore:
         with self._reading() as wire:
             (names,) = wire.run([Statement(SQL["graph_names"])], READING_PATIENCE_S, binary=True)
             return tuple(name for (name,) in wire.rows(names))
+
+    def history(self) -> PostgresHistory:
+        return PostgresHistory(self._location, self._clock, self._presence, self._connect)
 
     # -- the claim ---------------------------------------------------------------------------------------------
 
@@ -188,7 +190,7 @@ class PostgresStore:
 
     def _claim(self, wire: Wire, graph: str, take_over: bool, outlasted: Held | None) -> Held | Wait:
         def hindered() -> tuple[Wait | None, Held | None, float, int]:
-            now, key, _, held = _find(wire, graph, self._clock)
+            now, key, _, held = find(wire, graph, self._clock)
             ours = held if held is not None and held.owner == self._tried and self._mine is None else outlasted
             return (None if take_over else hindrance(held, now, self._presence, ours)), held, now, key
 
@@ -409,26 +411,3 @@ class PostgresStore:
             wire.close()
         if back is not None:
             back.abandon()
-
-
-def _find(wire: Wire, graph: str, clock: Callable[[], float] | None) -> tuple[float, int, GraphRow | None, Held | None]:
-    """The time by the database's clock, the key of the graph of that name, 0 for none, its row and its claim."""
-    asked = statement(SQL["find_graph"], graph, None if clock is None else clock())
-    (result,) = wire.run([asked], READING_PATIENCE_S, binary=True)
-    ((now, key, graph_id, paused, *owner, epoch, since, expires_at),) = wire.rows(result)
-    row = None if graph_id is None else GraphRow(graph_id, paused)
-    held = None if epoch is None else Held(graph, epoch, Owner(*owner), since, expires_at)
-    return now, key or 0, row, held
-
-
-def _snapshot(wire: Wire, graph: str, clock: Callable[[], float] | None) -> tuple[float, Contents, Held | None]:
-    """The time, all of a graph, and its claim, read at one moment."""
-    wire.run([BEGIN_READING, limits(LOCK_TIMEOUT_S, 10 * STATEMENT_TIMEOUT_S)], READING_PATIENCE_S)
-    now, key, row, held = _find(wire, graph, clock)
-    read = [statement(SQL[name], key) for name in ("read_slices", "read_attempts", "read_intents")]
-    *results, _ = wire.run([*read, COMMIT], READING_PATIENCE_S, binary=True)
-    slices = codec.decoded(codec.slice_row, wire.rows(results[0]))
-    slices.sort(key=lambda row: (row.seq, row.slice.id))
-    attempts = codec.decoded(codec.attempt_row, wire.rows(results[1]))
-    intents = codec.decoded(codec.intent_row, wire.rows(results[2]))
-    return now, Contents(row, tuple(slices), tuple(attempts), tuple(intents)), held

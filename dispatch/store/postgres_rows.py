@@ -9,11 +9,12 @@ from typing import Any, TypeVar
 import attrs
 
 from dispatch.store import codec
-from dispatch.store.port import Changes, SliceRow
+from dispatch.store.port import Changes, KeyframeRow, SliceRow
 from dispatch.store.postgres_schema import SQL
 from dispatch.store.postgres_wire import Statement, array, copy_text, statement
 
 COPY_FROM = 1000  #: so many new slices and more travel by COPY, which costs half as much for each
+_BYTES_OF_A_ROW = 1000  # what is as large takes as long
 _PIECE = 1000  # rows in one statement or one piece of a COPY, so that no message grows without bound
 _Item = TypeVar("_Item")
 
@@ -49,7 +50,9 @@ def batch_of(changes: Changes, graph: int, stored: set[str], *, copying: bool = 
         statements += _specs("write_specs", [first[name] for name in new], graph)
     statements += _specs("rewrite_specs", [last[name] for name in changes.revised if name in last], graph)
     statements += _rest(changes, graph)
-    rows = len(changes.slices) + len(changes.attempts) + len(changes.intents)
+    rows = len(changes.slices) + len(changes.attempts) + len(changes.intents) + len(changes.log)
+    if changes.keyframe is not None:
+        rows += len(changes.keyframe.content) // _BYTES_OF_A_ROW
     return Batch(copied, tuple(statements), frozenset(new), rows)
 
 
@@ -78,6 +81,16 @@ def _rest(changes: Changes, graph: int) -> Iterator[Statement]:
     for rows in _pieces(list(intents.values())):
         *columns, _, ids = zip(*(codec.intent_columns(row, graph) for row in rows), strict=True)
         yield _statement("write_intents", graph, [*columns, ids])
+    for entries in _pieces(changes.log):
+        *columns, _, seqs = zip(*(codec.log_columns(row, graph) for row in entries), strict=True)
+        yield _statement("write_entries", graph, [*columns, seqs])
+    if changes.keyframe is not None:
+        yield keyframe_statement(changes.keyframe, graph)
+
+
+def keyframe_statement(row: KeyframeRow, graph: int) -> Statement:
+    values = statement("", graph, row.seq, row.at).values
+    return Statement(SQL["write_keyframe"], (*values, b"\\x" + row.content.hex().encode()))
 
 
 def _statement(name: str, graph: int, columns: Sequence[Sequence[Any]]) -> Statement:

@@ -34,12 +34,11 @@ from dispatch.store.ownership import (
     succession,
     unclaimed,
 )
-from dispatch.store.port import Changes, Claim, Contents, GraphRow, SliceRow
+from dispatch.store.port import Changes, Claim, Contents, SliceRow
 from dispatch.store.process import Owner, Presence, presence_of, this_process
-from dispatch.store.queries import named_blocks
 from dispatch.store.sqlite_file import INHERITED, connect, connect_to_read, meaning, refuse_after_fork
-
-_SQL = named_blocks("sqlite.sql")
+from dispatch.store.sqlite_history import SqliteHistory
+from dispatch.store.sqlite_rows import SQL, contents, find, held_claim, now_of
 
 
 class SqliteStore:
@@ -83,7 +82,7 @@ class SqliteStore:
 
     def load(self) -> Contents:
         with self._owning("BEGIN") as connection:
-            return _contents(connection, self._owned().graph)
+            return contents(connection, self._owned().graph)
 
     def write(self, changes: Changes) -> None:
         codec.check(changes)
@@ -91,7 +90,7 @@ class SqliteStore:
         with self._owning() as connection:
             self._write_slices(connection, changes.slices)
             revised = [row for row in changes.slices if row.slice.id in changes.revised]
-            connection.executemany(_SQL["rewrite_spec"], (codec.spec_columns(row, self._key) for row in revised))
+            connection.executemany(SQL["rewrite_spec"], (codec.spec_columns(row, self._key) for row in revised))
             killpoint("sqlite.inside-write")
             self._write_rest(connection, changes)
             killpoint("sqlite.before-write-commit")
@@ -117,8 +116,8 @@ class SqliteStore:
         connection = connect_to_read(self.path)
         try:
             connection.execute("BEGIN")  # one snapshot for all that follows
-            held = _held(connection, graph, _find(connection, graph)[0])
-            return _contents(connection, graph), live_claim(held, self._now(connection), self._presence)
+            held = held_claim(connection, graph, find(connection, graph)[0])
+            return contents(connection, graph), live_claim(held, self._now(connection), self._presence)
         except sqlite3.Error as error:
             raise meaning(error, self.path) from error
         finally:
@@ -128,11 +127,14 @@ class SqliteStore:
         """The names of the graphs in the file, sorted, read as `peek` reads."""
         connection = connect_to_read(self.path)
         try:
-            return tuple(name for (name,) in connection.execute(_SQL["graph_names"]))
+            return tuple(name for (name,) in connection.execute(SQL["graph_names"]))
         except sqlite3.Error as error:
             raise meaning(error, self.path) from error
         finally:
             connection.close()
+
+    def history(self) -> SqliteHistory:
+        return SqliteHistory(self.path, self._clock, self._presence, self._connect)
 
     # -- the claim ---------------------------------------------------------------------------------------------
 
@@ -153,17 +155,17 @@ class SqliteStore:
         return mine
 
     def _hindrance(self, connection: sqlite3.Connection, graph: str, outlasted: Held | None) -> Wait | None:
-        held = _held(connection, graph, _find(connection, graph)[0])
+        held = held_claim(connection, graph, find(connection, graph)[0])
         return hindrance(held, self._now(connection), self._presence, outlasted)
 
     def _take(self, connection: sqlite3.Connection, graph: str) -> Held:
-        connection.execute(_SQL["add_graph"], {"name": graph})
-        self._key, _ = _find(connection, graph)
-        held = _held(connection, graph, self._key)
+        connection.execute(SQL["add_graph"], {"name": graph})
+        self._key, _ = find(connection, graph)
+        held = held_claim(connection, graph, self._key)
         mine = succession(graph, held, this_process(), self._now(connection))
         times = {"since": mine.since, "expires_at": mine.expires_at}
         connection.execute(
-            _SQL["take_claim"], {"graph": self._key, "epoch": mine.epoch, **times, **attrs.asdict(mine.owner)}
+            SQL["take_claim"], {"graph": self._key, "epoch": mine.epoch, **times, **attrs.asdict(mine.owner)}
         )
         return mine
 
@@ -172,14 +174,14 @@ class SqliteStore:
         """A transaction in which the graph is this object's to the end. Raises `OwnershipLostError` if it isn't."""
         mine = self._owned()
         with self._transaction(begin) as connection:
-            if connection.execute(_SQL["check_claim"], self._proof(mine)).fetchone() is None:
+            if connection.execute(SQL["check_claim"], self._proof(mine)).fetchone() is None:
                 self._mine = self._file = None
                 raise lost(mine.graph)
             yield connection
 
     def _move_expiry(self, connection: sqlite3.Connection, expires_at: float) -> None:
         proof = self._proof(self._owned())
-        connection.execute(_SQL["move_claim"], {**proof, "expires_at": expires_at})
+        connection.execute(SQL["move_claim"], {**proof, "expires_at": expires_at})
 
     def _give_up(self) -> None:
         with contextlib.suppress(OwnershipLostError):  # then there is nothing to give up, nor to tidy
@@ -205,8 +207,7 @@ class SqliteStore:
         return {"graph": self._key, "epoch": mine.epoch, "token": mine.owner.token}
 
     def _now(self, connection: sqlite3.Connection) -> float:
-        now = None if self._clock is None else self._clock()
-        return float(connection.execute(_SQL["now"], {"now": now}).fetchone()[0])
+        return now_of(connection, self._clock)
 
     # -- rows --------------------------------------------------------------------------------------------------
 
@@ -217,19 +218,22 @@ class SqliteStore:
         """
         last = {row.slice.id: row for row in rows}
         launched = [codec.state_columns(row, self._key) for row in last.values() if row.attempt]
-        updated = connection.executemany(_SQL["update_slice"], launched).rowcount if launched else 0
+        updated = connection.executemany(SQL["update_slice"], launched).rowcount if launched else 0
         whole = {key: row for key, row in last.items() if updated < len(launched) or not row.attempt}
-        connection.executemany(_SQL["write_slice"], (codec.state_columns(row, self._key) for row in whole.values()))
+        connection.executemany(SQL["write_slice"], (codec.state_columns(row, self._key) for row in whole.values()))
         declared = (codec.spec_columns(row, self._key) for row in rows if row.slice.id in whole)
-        connection.executemany(_SQL["write_spec"], declared)
+        connection.executemany(SQL["write_spec"], declared)
 
     def _write_rest(self, connection: sqlite3.Connection, changes: Changes) -> None:
         key, graph = self._key, changes.graph
         if graph is not None:
-            connection.execute(_SQL["write_graph"], {"graph": key, "graph_id": graph.graph_id, "paused": graph.paused})
-        connection.executemany(_SQL["write_attempt"], (codec.attempt_columns(row, key) for row in changes.attempts))
-        connection.executemany(_SQL["forget_intent"], ((key, intent_id) for intent_id in changes.forgotten))
-        connection.executemany(_SQL["write_intent"], (codec.intent_columns(row, key) for row in changes.intents))
+            connection.execute(SQL["write_graph"], {"graph": key, "graph_id": graph.graph_id, "paused": graph.paused})
+        connection.executemany(SQL["write_attempt"], (codec.attempt_columns(row, key) for row in changes.attempts))
+        connection.executemany(SQL["forget_intent"], ((key, intent_id) for intent_id in changes.forgotten))
+        connection.executemany(SQL["write_intent"], (codec.intent_columns(row, key) for row in changes.intents))
+        connection.executemany(SQL["write_entry"], (codec.log_columns(row, key) for row in changes.log))
+        if changes.keyframe is not None:
+            connection.execute(SQL["write_keyframe"], {"graph": key, **attrs.asdict(changes.keyframe)})
 
     # -- the connection ----------------------------------------------------------------------------------------
 
@@ -276,30 +280,6 @@ def _identity(path: Path) -> tuple[int, int]:
     except FileNotFoundError:
         return (0, 0)
     return (found.st_dev, found.st_ino)
-
-
-def _find(connection: sqlite3.Connection, graph: str) -> tuple[int, GraphRow | None]:
-    """The key of the graph of that name, 0 for none, and its row if it was ever written."""
-    found = connection.execute(_SQL["find_graph"], {"name": graph}).fetchone()
-    if found is None:
-        return 0, None
-    key, graph_id, paused = found
-    return key, None if graph_id is None else GraphRow(graph_id, paused)
-
-
-def _held(connection: sqlite3.Connection, graph: str, key: int) -> Held | None:
-    found = connection.execute(_SQL["find_claim"], {"graph": key}).fetchone()
-    return None if found is None else Held(graph, found[5], Owner(*found[:5]), found[6], found[7])
-
-
-def _contents(connection: sqlite3.Connection, graph: str) -> Contents:
-    key, row = _find(connection, graph)
-    read = {"graph": key}
-    slices = codec.decoded(codec.slice_row, connection.execute(_SQL["read_slices"], read))
-    slices.sort(key=lambda row: (row.seq, row.slice.id))  # here, because SQLite would spill whole specs to sort them
-    attempts = codec.decoded(codec.attempt_row, connection.execute(_SQL["read_attempts"], read))
-    intents = codec.decoded(codec.intent_row, connection.execute(_SQL["read_intents"], read))
-    return Contents(row, tuple(slices), tuple(attempts), tuple(intents))
 
 
 _stores: weakref.WeakSet[SqliteStore] = weakref.WeakSet()

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from dispatch.intent import Intent, Urgency
 from dispatch.slice import Slice, SliceState, TouchSet
 from dispatch.store import AttemptRow, Changes, GraphRow, IntentRow, SliceRow
+from dispatch.store.port import KeyframeRow, LogRow
 from harness import Recipe
 
 Value = TypeVar("Value")
@@ -76,7 +77,14 @@ def batches(
     )
     attempts = edited(
         st.builds(AttemptRow, SLICE_IDS, st.integers(1, 3), st.just("branch"), st.just(1.0)),
-        {"attempt": count} | each(text, "branch outcome detail") | each(number, "started_at ended_at"),
+        {"attempt": count} | each(text, "branch outcome detail checkpoint") | each(number, "started_at ended_at"),
+    )
+    entries = edited(
+        st.builds(LogRow, st.integers(1, 4), st.just(1), st.just(1.0), *map(st.just, (2, False, "pass", "{}", "{}"))),
+        each(count, "seq epoch cap") | each(text, "kind input decisions") | {"at": number, "suspended": st.booleans()},
+    )
+    keyframes = edited(
+        st.builds(KeyframeRow, st.integers(0, 3), st.just(1.0), st.binary(max_size=5)), {"seq": count, "at": number}
     )
     intent = edited(
         st.builds(Intent, INTENT_IDS, st.just("do it"), urgency=st.sampled_from(Urgency)),
@@ -89,6 +97,8 @@ def batches(
         attempts=st.lists(attempts, max_size=2).map(tuple),
         intents=st.lists(st.builds(IntentRow, intent, count, texts), max_size=2).map(tuple),
         forgotten=st.lists(INTENT_IDS, max_size=1).map(tuple),
+        log=st.lists(entries, max_size=2).map(tuple),
+        keyframe=st.none() | keyframes,
     )
 
 

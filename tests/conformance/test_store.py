@@ -18,6 +18,7 @@ from dispatch.intent import Intent, Urgency
 from dispatch.slice import Slice, SliceState, TouchSet
 from dispatch.store import AttemptRow, Changes, Contents, GraphRow, IntentRow, SliceRow, Store
 from dispatch.store.ownership import CLAIM_S, RENEW_S
+from dispatch.store.port import history_of
 from dispatch.store.process import Presence
 from harness import Recipe
 from tests.conformance.store_rig import ADAPTERS, START, Opener, World, attempt_row, intent_row, memory, slice_row
@@ -610,11 +611,18 @@ def test_whatever_can_be_kept_comes_back_as_it_was(openers: dict[str, Opener], a
         slices=tuple({row.slice.id: row for row in changes.slices}.values()),
         attempts=tuple({(row.slice_id, row.attempt): row for row in changes.attempts if row.slice_id in ids}.values()),
         intents=tuple({row.intent.id: row for row in changes.intents}.values()),
+        log=tuple({row.seq: row for row in changes.log}.values()),
     )
     store = openers[adapter]()
-    store.claim(f"graph-{next(GRAPHS)}")
+    graph = f"graph-{next(GRAPHS)}"
+    store.claim(graph)
     store.write(kept)
     contents = store.load()
+    history = history_of(store)
+    assert history is not None
+    with history.reading(graph) as reading:
+        assert sorted(kept.log, key=lambda row: row.seq) == reading.entries(-(2**63), 10)
+        assert kept.keyframe is None or reading.keyframe(kept.keyframe.seq) == kept.keyframe
     store.release()
     assert contents.graph == kept.graph
     assert {row.slice.id: row for row in contents.slices} == {row.slice.id: row for row in kept.slices}

@@ -23,6 +23,7 @@ import attrs
 from dispatch.errors import DispatchError, StoreUnavailableError
 from dispatch.slice import Slice, SliceState
 from dispatch.store import AttemptRow, Changes, Contents, GraphRow, SliceRow, SqliteStore, killpoint
+from dispatch.store.port import KeyframeRow, LogRow
 from dispatch.store.postgres import PostgresStore
 from dispatch.store.sqlite_file import connect
 from harness import Recipe
@@ -93,7 +94,9 @@ def batch(number: int) -> Changes:
     state = SliceState.RUNNING
     moved = tuple(SliceRow(Slice(f"s{n}"), n + 1, state, attempt=1, turns=number) for n in range(SLICES))
     added = SliceRow(Slice(f"b{number}", recipe=Recipe(prompt="x" * 2000)), SLICES + 1 + number, SliceState.QUEUED)
-    return Changes(GraphRow("g", str(number)), (*moved, added), (AttemptRow(added.slice.id, 1, "branch", 1.0),))
+    attempt = AttemptRow(added.slice.id, 1, "branch", 1.0)
+    entry = LogRow(number, 1, float(number), 1, False, "pass", "{}", "{}")
+    return Changes(GraphRow("g", str(number)), (*moved, added), (attempt,), log=(entry,))
 
 
 def last_whole_batch(contents: Contents) -> int:
@@ -102,6 +105,7 @@ def last_whole_batch(contents: Contents) -> int:
         assert contents.slices == ()
         return 0
     last = int(contents.graph.paused)
+    assert contents.logged.last == last
     turns = {row.slice.id: row.turns for row in contents.slices if row.slice.id.startswith("s")}
     assert turns == {f"s{n}": last for n in range(SLICES)}
     added = [f"b{number}" for number in range(1, last + 1)]
@@ -133,6 +137,9 @@ def life(where: Where, pipe: Connection, name: str, passage: int) -> None:
     store.write(batch(1))
     store.write(batch(2))
     store.renew()
+    history = store.history()
+    history.keep("default", KeyframeRow(1, 1.0, b"all of it"))
+    history.prune("default", 1, 10)
     store.release()
     pipe.send("lived on")
 
@@ -253,6 +260,10 @@ FATES = {
     ("sqlite.after-write-commit", 2): Fate(2, 2),
     ("sqlite.before-renewal-commit", 1): Fate(2, 2),
     ("sqlite.after-renewal-commit", 1): Fate(2, 2),
+    ("sqlite.before-keyframe-commit", 1): Fate(2, 2),
+    ("sqlite.after-keyframe-commit", 1): Fate(2, 2),
+    ("sqlite.before-prune-commit", 1): Fate(2, 2),
+    ("sqlite.after-prune-commit", 1): Fate(2, 2),
     ("sqlite.before-release-commit", 1): Fate(2, 2),
     ("sqlite.after-release-commit", 1): Fate(2, 2),
     ("postgres.before-migration-commit", 1): Fate(1, 0),
@@ -270,6 +281,10 @@ FATES = {
     ("postgres.after-write-commit", 2): Fate(2, 2),
     ("postgres.before-renewal-commit", 1): Fate(2, 2),
     ("postgres.after-renewal-commit", 1): Fate(2, 2),
+    ("postgres.before-keyframe-commit", 1): Fate(2, 2),
+    ("postgres.after-keyframe-commit", 1): Fate(2, 2),
+    ("postgres.before-prune-commit", 1): Fate(2, 2),
+    ("postgres.after-prune-commit", 1): Fate(2, 2),
     ("postgres.before-release-commit", 1): Fate(2, 2),
     ("postgres.after-release-commit", 1): Fate(2, 2),
 }

@@ -19,8 +19,6 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
 from dispatch import MemoryStore, Store
-from dispatch.store import open_store
-from dispatch.store.port import history_of
 from tests.effort import examples
 from tests.replaying import assert_replays
 from tests.stateful.driver import Driver, expected_survey
@@ -115,8 +113,7 @@ class ServiceMachine(RuleBasedStateMachine):
     def teardown(self) -> None:
         if hasattr(self, "driver"):
             self.driver.service.stop()
-            if history_of(open_store(self.driver.store) if isinstance(self.driver.store, str) else self.driver.store):
-                assert_replays(self.driver.store)
+            assert_replays(self.driver.store)
 
     def both(self, **step: Any) -> None:
         self.both_at_once([step])

@@ -14,8 +14,8 @@ FOLDER = Path(dispatch.store.__file__).parent
 
 
 def test_the_blocks_are_those_that_the_adapter_uses() -> None:
-    used = set(re.findall(r'_SQL\["(\w+)"\]', (FOLDER / "sqlite.py").read_text("utf-8")))
-    assert set(named_blocks("sqlite.sql")) == used
+    text = "".join(path.read_text("utf-8") for path in FOLDER.glob("sqlite*.py"))
+    assert set(named_blocks("sqlite.sql")) == set(re.findall(r'SQL\["(\w+)"\]', text))
 
 
 def test_every_block_is_a_statement_that_the_newest_schema_takes() -> None:
@@ -33,8 +33,12 @@ def test_every_block_is_a_statement_that_the_newest_schema_takes() -> None:
 
 def test_migrations_are_numbered_from_1_without_a_gap() -> None:
     names = sorted(file.name for file in resources.files("dispatch.store").joinpath("sql").iterdir())
-    numbered = [name for name in names if re.fullmatch(r"sqlite_\d{4}\.sql", name)]
-    assert numbered == [f"sqlite_{number:04}.sql" for number in range(1, len(numbered) + 1)]
-    assert [name for name in names if name not in numbered] == ["sqlite.sql"]
-    assert len(migrations("sqlite")) == len(numbered)
-    assert all(len(statements) > 0 for statements in migrations("sqlite"))
+    assert {name for name in names if not re.fullmatch(r"(sqlite|postgres)_\d{4}\.sql", name)} == {
+        "postgres.sql",
+        "sqlite.sql",
+    }
+    for database in ("postgres", "sqlite"):
+        numbered = [name for name in names if name.startswith(f"{database}_")]
+        assert numbered == [f"{database}_{number:04}.sql" for number in range(1, len(numbered) + 1)]
+        assert len(migrations(database)) == len(numbered)
+        assert all(len(statements) > 0 for statements in migrations(database))

@@ -178,14 +178,15 @@ COPY dispatch.slices (
 COPY dispatch.specs (spec, graph, id) FROM STDIN
 
 -- name: write_attempts
-INSERT INTO dispatch.attempts (branch, started_at, ended_at, outcome, detail, graph, slice_id, attempt)
-SELECT branch, started_at, ended_at, outcome, detail, $1::integer, slice_id, attempt
+INSERT INTO dispatch.attempts (branch, started_at, ended_at, outcome, detail, checkpoint, graph, slice_id, attempt)
+SELECT branch, started_at, ended_at, outcome, detail, checkpoint, $1::integer, slice_id, attempt
 FROM unnest(
-    $2::text[], $3::double precision[], $4::double precision[], $5::text[], $6::text[], $7::text[], $8::bigint[]
-) AS new (branch, started_at, ended_at, outcome, detail, slice_id, attempt)
+    $2::text[], $3::double precision[], $4::double precision[], $5::text[], $6::text[], $7::text[], $8::text[],
+    $9::bigint[]
+) AS new (branch, started_at, ended_at, outcome, detail, checkpoint, slice_id, attempt)
 ON CONFLICT (graph, slice_id, attempt) DO UPDATE SET
     branch = excluded.branch, started_at = excluded.started_at, ended_at = excluded.ended_at,
-    outcome = excluded.outcome, detail = excluded.detail
+    outcome = excluded.outcome, detail = excluded.detail, checkpoint = excluded.checkpoint
 
 -- name: write_intents
 INSERT INTO dispatch.intents (seq, intent, attached, graph, id)
@@ -204,8 +205,57 @@ SELECT
 FROM dispatch.slices LEFT JOIN dispatch.specs USING (graph, id) WHERE graph = $1::integer
 
 -- name: read_attempts
-SELECT slice_id, attempt, branch, started_at, ended_at, outcome, detail
+SELECT slice_id, attempt, branch, started_at, ended_at, outcome, detail, checkpoint
 FROM dispatch.attempts WHERE graph = $1::integer ORDER BY slice_id COLLATE "C", attempt
 
 -- name: read_intents
 SELECT id, intent, seq, attached FROM dispatch.intents WHERE graph = $1::integer ORDER BY seq, id COLLATE "C"
+
+-- name: write_entries
+INSERT INTO dispatch.log (epoch, at, cap, suspended, kind, input, decisions, graph, seq)
+SELECT epoch, at, cap, suspended, kind, input, decisions, $1::integer, seq
+FROM unnest(
+    $2::bigint[], $3::double precision[], $4::bigint[], $5::smallint[], $6::text[], $7::text[], $8::text[], $9::bigint[]
+) AS new (epoch, at, cap, suspended, kind, input, decisions, seq)
+ON CONFLICT (graph, seq) DO NOTHING
+
+-- name: write_keyframe
+INSERT INTO dispatch.keyframes (graph, seq, at, content)
+VALUES ($1::integer, $2::bigint, $3::double precision, $4::bytea)
+ON CONFLICT (graph, seq) DO NOTHING
+
+-- name: read_last_entry
+-- Its number. Where all has been pruned, that of the keyframe that stands for it.
+SELECT greatest(
+    0::bigint,
+    (SELECT max(seq) FROM dispatch.log WHERE graph = $1::integer),
+    (SELECT max(seq) FROM dispatch.keyframes WHERE graph = $1::integer)
+)
+
+-- name: read_keyframes
+SELECT seq, at FROM dispatch.keyframes WHERE graph = $1::integer ORDER BY seq
+
+-- name: read_keyframe
+SELECT seq, at, content FROM dispatch.keyframes WHERE graph = $1::integer AND seq = $2::bigint
+
+-- name: read_entries
+SELECT seq, epoch, at, cap, suspended, kind, input, decisions FROM dispatch.log
+WHERE graph = $1::integer AND seq > $2::bigint AND $3::text IN ('', kind) ORDER BY seq LIMIT $4::bigint
+
+-- name: prune_entries
+WITH gone AS (
+    DELETE FROM dispatch.log WHERE graph = $1::integer AND seq IN (
+        SELECT seq FROM dispatch.log
+        WHERE graph = $1::integer
+            AND seq <= (SELECT seq FROM dispatch.keyframes WHERE graph = $1::integer AND seq = $2::bigint)
+        ORDER BY seq LIMIT $3::bigint
+    )
+    RETURNING 1
+)
+SELECT count(*) FROM gone
+
+-- name: prune_keyframes
+DELETE FROM dispatch.keyframes
+WHERE graph = $1::integer
+    AND seq < (SELECT seq FROM dispatch.keyframes WHERE graph = $1::integer AND seq = $2::bigint)
+    AND NOT EXISTS (SELECT 1 FROM dispatch.log WHERE graph = $1::integer AND seq <= $2::bigint)

@@ -60,11 +60,11 @@ INSERT INTO specs (spec, graph, id) VALUES (?, ?, ?) ON CONFLICT (graph, id) DO 
 UPDATE specs SET spec = ? WHERE graph = ? AND id = ?
 
 -- name: write_attempt
-INSERT INTO attempts (branch, started_at, ended_at, outcome, detail, graph, slice_id, attempt)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?)
+INSERT INTO attempts (branch, started_at, ended_at, outcome, detail, checkpoint, graph, slice_id, attempt)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)
 ON CONFLICT (graph, slice_id, attempt) DO UPDATE SET
     branch = excluded.branch, started_at = excluded.started_at, ended_at = excluded.ended_at,
-    outcome = excluded.outcome, detail = excluded.detail
+    outcome = excluded.outcome, detail = excluded.detail, checkpoint = excluded.checkpoint
 
 -- name: write_intent
 INSERT INTO intents (seq, intent, attached, graph, id) VALUES (?, ?, ?, ?, ?)
@@ -81,8 +81,45 @@ SELECT
 FROM slices LEFT JOIN specs USING (graph, id) WHERE graph = :graph
 
 -- name: read_attempts
-SELECT slice_id, attempt, branch, started_at, ended_at, outcome, detail
+SELECT slice_id, attempt, branch, started_at, ended_at, outcome, detail, checkpoint
 FROM attempts WHERE graph = :graph ORDER BY slice_id, attempt
 
 -- name: read_intents
 SELECT id, intent, seq, attached FROM intents WHERE graph = :graph ORDER BY seq, id
+
+-- name: write_entry
+INSERT INTO log (epoch, at, cap, suspended, kind, input, decisions, graph, seq) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)
+ON CONFLICT (graph, seq) DO NOTHING
+
+-- name: write_keyframe
+INSERT INTO keyframes (at, content, graph, seq) VALUES (:at, :content, :graph, :seq)
+ON CONFLICT (graph, seq) DO NOTHING
+
+-- name: read_last_entry
+-- Its number. Where all has been pruned, that of the keyframe that stands for it.
+SELECT max(
+    coalesce((SELECT max(seq) FROM log WHERE graph = :graph), 0),
+    coalesce((SELECT max(seq) FROM keyframes WHERE graph = :graph), 0)
+)
+
+-- name: read_keyframes
+SELECT seq, at FROM keyframes WHERE graph = :graph ORDER BY seq
+
+-- name: read_keyframe
+SELECT seq, at, content FROM keyframes WHERE graph = :graph AND seq = :seq
+
+-- name: read_entries
+SELECT seq, epoch, at, cap, suspended, kind, input, decisions FROM log
+WHERE graph = :graph AND seq > :after AND :kind IN ('', kind) ORDER BY seq LIMIT :limit
+
+-- name: prune_entries
+DELETE FROM log WHERE graph = :graph AND seq IN (
+    SELECT seq FROM log
+    WHERE graph = :graph AND seq <= (SELECT seq FROM keyframes WHERE graph = :graph AND seq = :keyframe)
+    ORDER BY seq LIMIT :limit
+)
+
+-- name: prune_keyframes
+DELETE FROM keyframes
+WHERE graph = :graph AND seq < (SELECT seq FROM keyframes WHERE graph = :graph AND seq = :keyframe)
+    AND NOT EXISTS (SELECT 1 FROM log WHERE graph = :graph AND seq <= :keyframe)
