@@ -14,7 +14,6 @@ import shutil
 import subprocess
 import tempfile
 import time
-from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 from statistics import median
@@ -26,31 +25,36 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from dispatch.store.sqlite_file import connect, connect_to_read
 
-Rows = Sequence[tuple[Any, ...]]
+Rows = dict[str, list[tuple[Any, ...]]]  #: by table
 TABLES = ("slices", "specs")
 _BLOCK = b"\0" * 4096
+
+
+def rows_of(url: str, graph: str) -> Rows:
+    """What the product keeps of a graph's slices, fetched with the database's driver alone."""
+    if url.startswith("sqlite"):
+        with closing(connect_to_read(Path(url.removeprefix("sqlite:///")))) as file:
+            ((key,),) = file.execute("SELECT key FROM graphs WHERE name = ?", (graph,))
+            return {name: file.execute(f"SELECT * FROM {name} WHERE graph = ?", (key,)).fetchall() for name in TABLES}
+    with closing(psycopg.connect(url, autocommit=True)) as server:
+        asked = (graph,)
+        ((key,),) = server.execute("SELECT key FROM dispatch.graphs WHERE name = %s", asked).fetchall()
+        return {name: server.execute(_select(name), (key,)).fetchall() for name in TABLES}
+
+
+def _select(table: str) -> sql.Composed:
+    return sql.SQL("SELECT * FROM dispatch.{} WHERE graph = %s").format(sql.Identifier(table))
 
 
 class Bare(Protocol):
     """Tables of the floor's own, in the database that the product uses."""
 
-    def fill(self, graph: str) -> float:
-        """Insert what the product keeps of `graph` as fast as the database takes it, in one transaction.
-
-        Returns the seconds that took, less those for reading it at the product's place.
-        """
-        ...
-
-    def change(self, slice_id: str) -> None:
-        """Update one row and commit."""
+    def fill(self, rows: Rows) -> None:
+        """Insert the rows of one graph as fast as the database takes them, in one transaction."""
         ...
 
     def change_all(self, slice_ids: list[str]) -> None:
         """Update so many rows with as few statements as can be, and commit once."""
-        ...
-
-    def read(self) -> int:
-        """Fetch all rows; returns how many."""
         ...
 
     def written(self) -> int | None:
@@ -65,48 +69,33 @@ class Bare(Protocol):
 class BareSqlite:
     """A file beside the product's, with the product's settings."""
 
-    def __init__(self, path: Path, product: Path) -> None:
-        self._connection, self._product = connect(path), product
+    def __init__(self, path: Path) -> None:
+        self._connection = connect(path)
+        self._key = 0
 
-    def fill(self, graph: str) -> float:
-        source = connect_to_read(self._product)
-        try:
-            ((key, *row),) = source.execute("SELECT * FROM graphs WHERE name = ?", (graph,))
-            rows = {name: source.execute(f"SELECT * FROM {name} WHERE graph = ?", (key,)).fetchall() for name in TABLES}
-        finally:
-            source.close()
-        began = time.perf_counter()
+    def fill(self, rows: Rows) -> None:
+        self._key = rows["slices"][0][0]
         self._connection.execute("BEGIN IMMEDIATE")
-        self._connection.execute(f"INSERT INTO graphs VALUES ({_marks((key, *row))})", (key, *row))
+        self._connection.execute("INSERT INTO graphs (key, name) VALUES (?, ?)", (self._key, "bare"))
         for name in TABLES:
-            self._connection.executemany(f"INSERT INTO {name} VALUES ({_marks(rows[name][0])})", rows[name])
+            marks = ", ".join("?" * len(rows[name][0]))
+            self._connection.executemany(f"INSERT INTO {name} VALUES ({marks})", rows[name])
         self._connection.execute("COMMIT")
-        return time.perf_counter() - began
-
-    def change(self, slice_id: str) -> None:
-        self.change_all([slice_id])
 
     def change_all(self, slice_ids: list[str]) -> None:
         now = time.time()
         self._connection.execute("BEGIN IMMEDIATE")
         self._connection.executemany(
-            "UPDATE slices SET attempt = attempt + 1, started_at = ? WHERE graph = 1 AND id = ?",
-            [(now, slice_id) for slice_id in slice_ids],
+            "UPDATE slices SET attempt = attempt + 1, started_at = ? WHERE graph = ? AND id = ?",
+            [(now, self._key, slice_id) for slice_id in slice_ids],
         )
         self._connection.execute("COMMIT")
-
-    def read(self) -> int:
-        return sum(len(self._connection.execute(f"SELECT * FROM {name}").fetchall()) for name in TABLES)
 
     def written(self) -> None:
         return None
 
     def close(self) -> None:
         self._connection.close()
-
-
-def _marks(row: tuple[Any, ...]) -> str:
-    return ", ".join("?" * len(row))
 
 
 class BarePostgres:
@@ -129,34 +118,23 @@ class BarePostgres:
         )
         self._key = 0
 
-    def fill(self, graph: str) -> float:
-        (self._key,) = self._row("SELECT key FROM dispatch.graphs WHERE name = %s", graph)
-        rows = {
-            name: self._connection.execute(f"SELECT * FROM dispatch.{name} WHERE graph = %s", (self._key,)).fetchall()
-            for name in TABLES
-        }
-        began = time.perf_counter()
+    def fill(self, rows: Rows) -> None:
+        self._key = rows["slices"][0][0]
         with self._connection.transaction(), self._connection.cursor() as cursor:
             for name in TABLES:
                 with cursor.copy(self._sql(f"COPY {{schema}}.{name} FROM STDIN")) as copy:
                     for row in rows[name]:
                         copy.write_row(row)
-        return time.perf_counter() - began
-
-    def change(self, slice_id: str) -> None:
-        self._connection.execute(self._one, (time.time(), self._key, slice_id), prepare=True)
 
     def change_all(self, slice_ids: list[str]) -> None:
         times = [time.time()] * len(slice_ids)
-        self._connection.execute(self._many, (slice_ids, times, self._key), prepare=True)
-
-    def read(self) -> int:
-        return sum(
-            len(self._connection.execute(self._sql(f"SELECT * FROM {{schema}}.{name}")).fetchall()) for name in TABLES
-        )
+        if len(slice_ids) == 1:
+            self._connection.execute(self._one, (times[0], self._key, slice_ids[0]), prepare=True)
+        else:
+            self._connection.execute(self._many, (slice_ids, times, self._key), prepare=True)
 
     def written(self) -> int:
-        (position,) = self._row("SELECT pg_current_wal_insert_lsn() - '0/0'::pg_lsn")
+        ((position,),) = self._connection.execute("SELECT pg_current_wal_insert_lsn() - '0/0'::pg_lsn").fetchall()
         return int(position)
 
     def close(self) -> None:
@@ -165,11 +143,6 @@ class BarePostgres:
 
     def _sql(self, text: str) -> sql.Composed:
         return sql.SQL(text).format(schema=sql.Identifier(self._schema))
-
-    def _row(self, text: str, *values: Any) -> tuple[Any, ...]:
-        row = self._connection.execute(text, values).fetchone()
-        assert row is not None, "the product has written it"
-        return row
 
 
 def pgbench_us(conninfo: str, seconds: int = 1) -> float | None:

@@ -19,9 +19,10 @@ from typing import Any
 
 import attrs
 
-from dispatch.bench.bare import Bare, BarePostgres, BareSqlite, pgbench_us, sync_us
+from dispatch.bench.bare import Bare, BarePostgres, BareSqlite, pgbench_us, rows_of, sync_us
 from dispatch.bench.environment import environment
 from dispatch.bench.instant import InstantHost
+from dispatch.bench.restore import measure_restore
 from dispatch.capping import FixedCap
 from dispatch.service import DispatchService
 from dispatch.slice import Slice
@@ -38,7 +39,8 @@ class Cost:
     """One kind of work on one store, in microseconds a change (or a slice): the product's and the floor's, medians.
 
     `commits` and `log_bytes`: how many commits the product made for each change, and how much it added to the
-    database's log (None where the database doesn't say); exact.
+    database's log (None where the database doesn't say); exact. `peak_bytes`: by how much a process that restores a
+    graph grows for each slice, at the highest; `floor_bytes` the same for the floor.
     """
 
     store: str
@@ -47,6 +49,8 @@ class Cost:
     floor_us: float
     commits: float
     log_bytes: float | None = None
+    peak_bytes: float | None = None
+    floor_bytes: float | None = None
 
     @property
     def ratio(self) -> float:
@@ -109,8 +113,7 @@ def sqlite_place(folder: Path) -> Iterator[Place]:
     """New files in `folder`, removed afterwards."""
     with tempfile.TemporaryDirectory(prefix="bench-", dir=folder) as inside:
         files = itertools.count()
-        product = Path(inside, "product.db")
-        yield Place("sqlite", f"sqlite:///{product}", lambda: BareSqlite(Path(inside, f"{next(files)}.db"), product))
+        yield Place("sqlite", f"sqlite:///{inside}/product.db", lambda: BareSqlite(Path(inside, f"{next(files)}.db")))
 
 
 def postgres_place(url: str) -> Place:
@@ -145,7 +148,7 @@ def _measure(place: Place, slices: int, repeat: int, progress: Callable[[str], N
         service.pause()
         service.enqueue_many(Slice(f"s{i}") for i in range(BURST))
         with closing(place.bare()) as bare:
-            bare.fill(graph)
+            bare.fill(rows_of(place.url, graph))
             lone = (_lone(service), _bare_lone(bare), _LONE)
             bursts = (_bursts(service), _bare_bursts(bare), _BURSTS * BURST)
             for what, (product, floor, changes) in (("lone", lone), ("burst", bursts)):
@@ -196,7 +199,7 @@ def _lone(service: DispatchService) -> Callable[[], None]:
 def _bare_lone(bare: Bare) -> Callable[[], None]:
     def work() -> None:
         for _ in range(_LONE):
-            bare.change("s0")
+            bare.change_all(["s0"])
 
     return work
 
@@ -231,14 +234,20 @@ def _bulk(place: Place, count: int) -> Iterator[Cost]:
         store.writes = 0
         enqueued_s = _timed(lambda: service.enqueue_many(slices))
         commits = store.writes
+    rows = rows_of(place.url, graph)
     with closing(place.bare()) as bare:
-        filled_s = bare.fill(graph)
-        yield Cost(place.name, "enqueue_many", enqueued_s / count * 1e6, filled_s / count * 1e6, commits / count)
-        service = DispatchService(InstantHost(0), open_store(place.url), graph, measures=FixedCap(1))
-        read_s = _timed(bare.read)
-        restored_s = _timed(service.start)
-        service.stop()
-    yield Cost(place.name, "restore", restored_s / count * 1e6, read_s / count * 1e6, 0.0)
+        filled_s = _timed(lambda: bare.fill(rows))
+    yield Cost(place.name, "enqueue_many", enqueued_s / count * 1e6, filled_s / count * 1e6, commits / count)
+    product, floor = (measure_restore(what, place.url, graph) for what in ("product", "floor"))
+    yield Cost(
+        place.name,
+        "restore",
+        product.seconds / count * 1e6,
+        floor.seconds / count * 1e6,
+        commits=0.0,
+        peak_bytes=product.bytes / count,
+        floor_bytes=floor.bytes / count,
+    )
 
 
 def _wide(count: int) -> Iterator[Slice]:

@@ -56,7 +56,7 @@ def durable_table(durable: Durable) -> Table:
     table = Table(title="What a change costs that is on the disk", caption=_asides(durable), caption_justify="left")
     for name in ("store", "what"):
         table.add_column(name)
-    for name in ("µs", "floor µs", "x floor", "commits", "log bytes"):
+    for name in ("µs", "floor µs", "x floor", "commits", "log bytes", "peak bytes", "floor bytes"):
         table.add_column(name, justify="right")
     last = ""
     for cost in durable.rows:
@@ -65,7 +65,10 @@ def durable_table(durable: Durable) -> Table:
             cost.what,
             *(f"{value:,.1f}" for value in (cost.product_us, cost.floor_us, cost.ratio)),
             f"{cost.commits:.2g}",
-            "" if cost.log_bytes is None else f"{cost.log_bytes:,.0f}",
+            *(
+                "" if value is None else f"{value:,.0f}"
+                for value in (cost.log_bytes, cost.peak_bytes, cost.floor_bytes)
+            ),
         )
         last = cost.store
     return table

@@ -51,6 +51,8 @@ def test_it_measures_each_store_beside_its_floor(durable: Durable, url: str, fol
         assert commits[store, "lone"] == 1
         assert 1 / BURST <= commits[store, "burst"] < 0.2
         assert commits[store, "enqueue_many"] == 1 / 30
+    restored = [cost for cost in durable.rows if cost.what == "restore"]
+    assert all(cost.peak_bytes and cost.floor_bytes is not None for cost in restored)
     assert list(folder.iterdir()) == []
     with psycopg.connect(url) as connection:
         schemas = connection.execute("SELECT nspname FROM pg_namespace WHERE nspname LIKE 'dispatch%'").fetchall()
@@ -60,7 +62,7 @@ def test_it_measures_each_store_beside_its_floor(durable: Durable, url: str, fol
 def test_the_document_is_what_scripts_rely_on(durable: Durable) -> None:
     document = json.loads(json.dumps(durable_document(durable)))["durable"]
     assert document.keys() == {"rows", "sync_us", "pgbench_us", "env"}
-    columns = {"store", "what", "product_us", "floor_us", "commits", "log_bytes", "ratio"}
+    columns = {"store", "what", "product_us", "floor_us", "commits", "log_bytes", "peak_bytes", "floor_bytes", "ratio"}
     assert all(row.keys() == columns for row in document["rows"])
     assert (document["env"]["slices"], document["env"]["burst"]) == (30, BURST)
     assert durable_table(durable).row_count == len(durable.rows)
