@@ -19,7 +19,7 @@ import psycopg
 import pytest
 from psycopg.conninfo import conninfo_to_dict
 
-from dispatch.errors import OwnershipLostError, StoreError, StoreUnavailableError
+from dispatch.errors import OwnedElsewhereError, OwnershipLostError, StoreError, StoreUnavailableError
 from dispatch.store import Changes, Contents, GraphRow
 from dispatch.store.postgres import PostgresStore
 from dispatch.store.postgres_rows import COPY_FROM
@@ -375,6 +375,7 @@ def test_an_owner_that_was_overtaken_during_an_outage_writes_nothing(hasty: Rig)
         with pytest.raises(OwnershipLostError):
             use()
     assert hasty.look().slices == BATCH.slices
+    successor.write(NEXT)  # the former owner's return has not touched its claim
     successor.release()
 
 
@@ -455,6 +456,25 @@ def test_a_claim_whose_answer_was_lost_is_no_hindrance_to_who_made_it(
     monkeypatch.undo()
     assert other.claim("another").epoch == 2
     other.release()
+
+
+def test_of_two_that_claim_what_was_given_up_at_once_one_waits_for_the_other_and_is_refused(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rig.store.release()
+    rival, ends = rig.direct(), []
+
+    def let_the_rival_in(point: str) -> None:
+        if point == "postgres.before-claim-commit" and not ends:
+            ends.append(_in_thread(lambda: rival.claim("default")))
+            waiting = "SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
+            rig.until(lambda: rig.query(waiting) != [])
+
+    monkeypatch.setattr("dispatch.store.postgres.killpoint", let_the_rival_in)
+    rig.store.claim("default")
+    with pytest.raises(OwnedElsewhereError):
+        ends[0]()
+    rig.store.write(BATCH)
 
 
 def test_giving_up_during_an_outage_closes_everything_and_leaves_the_claim_to_run_out(hasty: Rig) -> None:
