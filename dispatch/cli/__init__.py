@@ -17,6 +17,7 @@ from dispatch.cli.bench import bench
 from dispatch.cli.demo import demo
 from dispatch.cli.ending import ended
 from dispatch.cli.graphs import graphs
+from dispatch.cli.history import history, replay
 from dispatch.cli.operate import cancel, hold, merged, release, retry
 from dispatch.cli.plan import plan, schema
 from dispatch.cli.read import explain, list_slices, log
@@ -65,6 +66,8 @@ app.command()(graphs)
 app.command("list")(list_slices)
 app.command()(explain)
 app.command()(log)
+app.command()(history)
+app.command()(replay)
 app.command()(cancel)
 app.command()(retry)
 app.command()(merged)

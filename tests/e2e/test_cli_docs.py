@@ -60,6 +60,10 @@ def test_the_examples_have_the_keys_of_what_is_printed(desk: Desk) -> None:
     unowned = {".graphs[].owner.since", ".graphs[].owner.epoch"}
     assert shape(desk.document("graphs")) == shape(example("graphs")) - unowned
     assert shape(desk.document("explain", "page")) == shape(example("explain"))
+    told, shown = shape(desk.document("history", "search")), shape(example("history"))
+    of_its_kind = ".entries[].input."
+    assert {key for key in told ^ shown if not key.startswith(of_its_kind)} == set()
+    assert shape(desk.document("replay")) == shape(example("replay"))
 
 
 def test_every_command_and_option_is_documented_and_none_else(desk: Desk) -> None:
@@ -68,8 +72,8 @@ def test_every_command_and_option_is_documented_and_none_else(desk: Desk) -> Non
     assert set(re.findall(r"^\| (`[^|]+) \|", PAGE, re.MULTILINE)) >= {"`run PLAN`", "`plan PLAN`"}
     named = set(re.findall(r"`([a-z]+)[^`]*`", "".join(re.findall(r"^\| (`[a-z][^|]+) \|", PAGE, re.MULTILINE))))
     assert named == set(commands)
-    for command in ("run", "plan", "graphs", "list", "explain", "log", "hold"):
-        usage = "".join(re.findall(rf"slice-dispatch {command} .*", PAGE))
+    for command in ("run", "plan", "graphs", "list", "explain", "log", "history", "replay", "hold"):
+        usage = "".join(re.findall(rf"slice-dispatch {command} .*(?:\n {{20,}}.*)*", PAGE))
         options = set(re.findall(r"--[a-z-]+", desk.ask(command, "--help").stdout)) - {"--help"}
         shared = {"--store", "--graph", "--repo"} if command == "hold" else set()
         assert options - shared == set(re.findall(r"--[a-z-]+", usage)), command

@@ -54,7 +54,7 @@ def test_the_commands_are_there(desk: Desk) -> None:
     assert set(made) <= set(targets)
     help_ = desk.run("--help").stdout
     typed = re.findall(r"^    slice-dispatch (\w+)", README, re.MULTILINE)
-    assert len(typed) == 6
+    assert len(typed) == 7
     for command in typed:
         assert re.search(rf"^  {command} ", help_, re.MULTILINE), command
 

@@ -6,6 +6,7 @@ import contextlib
 import json
 import re
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import attrs
@@ -45,6 +46,7 @@ from dispatch.slice import SliceState
 from dispatch.store import Changes, GraphRow, SliceRow
 from dispatch.store.port import LogRow
 from harness import SessionPhase
+from tests.conformance.store_rig import ADAPTERS, World
 from tests.integration.service_rig import Host, Owned, TroubledStore, owned, serving
 from tests.replaying import Excerpt, assert_replays, excerpt
 
@@ -56,9 +58,11 @@ def work(id_: str, *, kind: str = "", **fields: object) -> Slice:
 @contextlib.contextmanager
 def living(store: Store, **fields: Any) -> Iterator[Owned]:
     """An owner whose claim ends with it: another one may follow at once."""
-    with owned(store, **fields) as rig:
-        yield rig
-    store.release()
+    try:
+        with owned(store, **fields) as rig:
+            yield rig
+    finally:
+        store.release()
 
 
 def urgent(slice_id: str) -> DeclareIntent:
@@ -108,6 +112,18 @@ def test_a_life_comes_out_the_same_with_its_numbers(store: MemoryStore, lived: E
     assert verdict.decisions > started
     assert (verdict.since, verdict.until) == (lived.log[0].at, lived.log[-1].at)
     assert verdict.begins == ""
+
+
+@pytest.mark.parametrize("adapter", ADAPTERS)
+def test_a_life_comes_out_the_same_of_every_store(adapter: str, tmp_path: Path) -> None:
+    opener = ADAPTERS[adapter](World(), tmp_path)
+    with living(opener(), cores=2) as rig:
+        a_life(rig)
+    with living(opener(), cores=3, weights=LearnedWeights()) as rig:
+        rig.ask(Enqueue((work("g", title="größer"), work("f", kind="slow"))))
+        rig.report("f@1", SessionPhase.CLOSED, checkpoint='Zwischenstand \\ "{1,2}"')
+    verdict = assert_replays(opener())
+    assert verdict.inputs > 15
 
 
 def test_the_log_goes_on_through_restarts(store: MemoryStore, lived: Excerpt) -> None:
