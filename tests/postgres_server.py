@@ -66,7 +66,7 @@ class PostgresServer:
 
     def start(self) -> None:
         """Returns once it takes connections."""
-        options = [part for item in ("listen_addresses=", *self._settings) for part in ("-c", item)]
+        options = [part for item in (*_SETTINGS, *self._settings) for part in ("-c", item)]
         command = [self._binaries / "postgres", "-D", self.folder / "data", "-k", self.folder, *options]
         with (self.folder / "log").open("ab") as log:
             self._process = subprocess.Popen(
@@ -145,6 +145,8 @@ class PostgresServer:
         return copy / "bin"
 
 
+#: No port; and a start after a crash that doesn't open every file of every database to bring it to the disk.
+_SETTINGS = ("listen_addresses=", "recovery_init_sync_method=syncfs")
 _ENVIRONMENT = {"PATH": "/usr/bin:/bin", "LC_ALL": "C", "TZ": "UTC"}
 _LIBC = ctypes.CDLL(None)
 
