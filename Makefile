@@ -35,8 +35,8 @@ bench: $(STAMP) ## the benchmarks, at sizes that end in a few minutes
 	@$(BIN)/python -m dispatch bench scale
 	@$(BIN)/python -m benchmarks.durable
 
-crash: $(STAMP) ## the long crash campaign: kill -9 a real run, restart it, check from outside
-	@$(BIN)/python -m benchmarks.crash --kills 300
+crash: $(STAMP) ## the long crash campaign: kill -9 a real run, restart it, check from outside; over an hour
+	@$(BIN)/python -m benchmarks.crash --store both --kills 1000
 
 docs: $(STAMP) ## make the pictures under docs/ anew
 	@$(BIN)/python -m dispatch.demo.pictures docs/images

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 import subprocess
 import tempfile
@@ -13,22 +14,42 @@ from pathlib import Path
 
 import attrs
 
-from benchmarks.crash.checker import Violation, judge
+from benchmarks.crash.case import Violation
+from benchmarks.crash.checker import judge
 from benchmarks.crash.controls import CONTROLS, missed
-from benchmarks.crash.fates import Means, killpoints
+from benchmarks.crash.fates import FAULTS, Means, killpoints
 from benchmarks.crash.round import Played, Round, Script, Tally
+from benchmarks.crash.stores import Servers
 
 AT_WORK = 1 / 3  #: of all kills, at least so many must have met an agent at work
 AT_AN_INSTANT = 1 / 2  #: and of those that were meant to
 COVERED_FROM = 200  #: kills from which every kind of place must have been met
+TOO_MANY = 2  #: times the kills that were asked for: by then what is still lacking will not come
+
+
+@attrs.frozen
+class Demand:
+    """What a campaign is to see: so many kills, so many of each fault, so many at each kill point of the store; or just
+    so many `rounds`."""
+
+    kills: int = 0
+    faults: int = 0
+    at_each_point: int = 0
+    rounds: int = 0
+
+    @classmethod
+    def of(cls, kills: int) -> Demand:
+        """In proportion: a thousand kills go with a hundred of each fault, and twenty at each point."""
+        return cls(kills, kills // 10, kills // 50)
 
 
 @attrs.define
 class Result:
     """What a campaign came to. `failures` are rounds with something against them, `void` says why it proves nothing."""
 
+    store: str
     seed: int
-    wanted: int
+    wanted: Demand
     rounds: int = 0
     seconds: float = 0.0
     sessions: int = 0
@@ -45,8 +66,7 @@ class Result:
         kills, landed = self.tally.kills.total(), self.tally.landed.total()
         reasons = [f"the judge did not see: {name}" for name in sorted(self.unseen)]
         reasons += [f"the sabotage was not seen: {name}" for name, seen in self.sabotages.items() if not seen]
-        if kills < self.wanted:
-            reasons.append(f"only {kills} of {self.wanted} kills landed")
+        reasons += self.lacking
         if landed < AT_WORK * kills:
             reasons.append(f"only {landed} of {kills} kills met an agent at work")
         instants, met = self.tally.kills[Means.INSTANT], self.tally.landed[Means.INSTANT]
@@ -56,8 +76,28 @@ class Result:
             untried = [name for name, _, _ in CONTROLS if not self.controls[name]]
             reasons += [f"the judge was not tried on: {name}" for name in untried]
         if kills >= COVERED_FROM:
-            reasons += [f"no kill was: {means.value}" for means in Means if means.kills and not self.tally.kills[means]]
+            reasons += [f"no kill was: {means.value}" for means in self._means if not self.tally.kills[means]]
+        if self.tally.refused < self.tally.struck[Means.SUSPENDED]:
+            reasons.append(f"only {self.tally.refused} writes of runs that were taken over were refused")
         return reasons
+
+    @property
+    def _means(self) -> list[Means]:
+        faults = FAULTS if self.store != "sqlite" else (Means.SUSPENDED,)
+        return [means for means in Means if means.kills and (means in faults or means not in FAULTS)]
+
+    @property
+    def lacking(self) -> list[str]:
+        """What was asked for and has not been seen."""
+        kills, places, struck = self.tally.kills.total(), self.tally.places, self.tally.struck
+        lacking = [f"only {kills} of {self.wanted.kills} kills landed"] if kills < self.wanted.kills else []
+        for means in set(self._means) & set(FAULTS):
+            if struck[means] < self.wanted.faults:
+                lacking.append(f"only {struck[means]} of {self.wanted.faults}: {means.value}")
+        for name in killpoints(self.store):
+            if places[f"store {name}"] < self.wanted.at_each_point:
+                lacking.append(f"only {places[f'store {name}']} of {self.wanted.at_each_point} kills at {name}")
+        return sorted(lacking)
 
     @property
     def well(self) -> bool:
@@ -72,27 +112,28 @@ class Failure:
     violations: tuple[Violation, ...]
     story: tuple[str, ...]
     folder: Path
+    store: str
 
     @property
     def replay(self) -> str:
-        return f"python -m benchmarks.crash --seed {self.seed} --rounds 1"
+        return f"python -m benchmarks.crash --store {self.store} --seed {self.seed} --rounds 1"
 
 
 def campaign(
-    kills: int,
+    store: str,
+    wanted: Demand,
     seed: int,
-    rounds: int = 0,
     jobs: int = 1,
     told: Callable[[str], None] = print,
     script: Script | None = None,
 ) -> Result:
-    """Plays rounds of the seeds from `seed` on, `jobs` at a time, until `kills` have landed, or `rounds` if given."""
-    result, began = Result(seed, 0 if rounds else kills), time.monotonic()
-    with ThreadPoolExecutor(jobs) as pool:
+    """Plays rounds of the seeds from `seed` on, `jobs` at a time, until it has seen what is wanted."""
+    result, began = Result(store, seed, wanted), time.monotonic()
+    with ThreadPoolExecutor(jobs) as pool, contextlib.closing(Servers()) as servers:
         pending: set[Future[tuple[Played, Path]]] = set()
         while True:
-            while len(pending) < jobs and _wants_more(result, kills, rounds, len(pending)):
-                pending.add(pool.submit(_play, seed + result.rounds + len(pending), script))
+            while len(pending) < jobs and _wants_more(result, len(pending)):
+                pending.add(pool.submit(_play, servers, store, seed + result.rounds + len(pending), script))
             if not pending:
                 break
             done, pending = wait(pending, return_when=FIRST_COMPLETED)
@@ -102,22 +143,24 @@ def campaign(
     return result
 
 
-def _wants_more(result: Result, kills: int, rounds: int, pending: int) -> bool:
-    if rounds:
-        return result.rounds + pending < rounds
-    return result.tally.kills.total() < kills
+def _wants_more(result: Result, pending: int) -> bool:
+    if result.wanted.rounds:
+        return result.rounds + pending < result.wanted.rounds
+    return bool(result.lacking) and result.tally.kills.total() < TOO_MANY * result.wanted.kills
 
 
-def _play(seed: int, script: Script | None) -> tuple[Played, Path]:
+def _play(servers: Servers, store: str, seed: int, script: Script | None) -> tuple[Played, Path]:
     folder = Path(tempfile.mkdtemp(prefix=f"crash-{seed}-"))
-    return Round(seed, folder, script).play(), folder
+    with servers.kept(store, folder, str(seed)) as kept:
+        return Round(seed, folder, kept, script).play(), folder
 
 
 def _take(result: Result, played: Played, folder: Path, told: Callable[[str], None]) -> None:
     """Judges a round, tries the judge on it, and adds it up."""
     violations = judge(played.plan, played.evidence)
     if violations:
-        result.failures.append(Failure(played.seed, tuple(violations), played.story, folder))
+        result.failures.append(Failure(played.seed, tuple(violations), played.story, folder, result.store))
+        (folder / "evidence").write_text(repr(played.evidence))
     else:
         unseen, unsuitable = missed(played.plan, played.evidence)
         result.unseen |= set(unseen)
@@ -138,8 +181,3 @@ def commit_under_test() -> str:
         cwd=Path(__file__).parent, capture_output=True, text=True, check=False,
     )  # fmt: skip
     return said.stdout.strip() or "unknown"
-
-
-def places_not_met(result: Result) -> list[str]:
-    """The store's kill points that no kill met."""
-    return [name for name in killpoints() if not result.tally.places[f"store {name}"]]

@@ -6,21 +6,18 @@ A judge that lets one of these pass proves nothing, so the campaign tries all of
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeAlias
+from typing import Any
 
 import attrs
 
 from benchmarks.crash.agent import blob_id
 from benchmarks.crash.checker import judge
+from benchmarks.crash.doctor import Doctor, UnsuitableError, first
 from benchmarks.crash.evidence import Command, Evidence, Merge, Start, Stop
 from benchmarks.crash.plan import Job, Plan
+from benchmarks.crash.store_controls import STORE_CONTROLS
 
-Doctor: TypeAlias = Callable[[Plan, Evidence], Evidence]
 NOWHERE = "f" * 40
-
-
-class UnsuitableError(Exception):
-    """The round has nothing that could be doctored in that way."""
 
 
 def missed(plan: Plan, evidence: Evidence) -> tuple[list[str], list[str]]:
@@ -35,12 +32,6 @@ def missed(plan: Plan, evidence: Evidence) -> tuple[list[str], list[str]]:
         if code not in {violation.code for violation in judge(plan, doctored)}:
             unseen.append(name)
     return unseen, unsuitable
-
-
-def first(found: Any) -> Any:
-    for each in found:
-        return each
-    raise UnsuitableError
 
 
 def replaced(evidence: Evidence, old: Start, **changes: Any) -> Evidence:
@@ -261,4 +252,5 @@ CONTROLS: tuple[tuple[str, str, Doctor], ...] = (
     ("a held slice began", "acknowledged", hold_lost),
     ("a canceled slice began and merged", "acknowledged", cancel_lost),
     ("a process is left", "left", something_left),
+    *STORE_CONTROLS,
 )  # fmt: skip

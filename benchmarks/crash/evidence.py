@@ -66,12 +66,57 @@ class Merge:
 
 
 @attrs.frozen
+class Row:
+    """A slice as the store has it."""
+
+    state: str
+    attempt: int
+    held: bool
+
+
+@attrs.frozen
+class Look:
+    """The store's rows, read past the product after something had ended: `when` says what. `told`: the slices that any
+    run had said to have merged by then."""
+
+    at: float
+    when: str
+    rows: Mapping[str, Row]
+    told: frozenset[str]
+
+
+@attrs.frozen
+class Takeover:
+    """A run lost its graph to another. `refused`: how many of its writes were turned down from then on. `changed`:
+    whether rows changed while it alone was there."""
+
+    run: int
+    refused: int
+    changed: bool
+
+
+@attrs.frozen
+class Step:
+    """A committed transaction that moved the owner's claim: its epoch, the incarnation of its connection, and the
+    number of its last batch."""
+
+    transaction: int
+    epoch: int
+    incarnation: int
+    batch: int
+
+
+@attrs.frozen
 class Evidence:
     """`mainline` from the first commit to the tip. `strays`: merges of slices that main has otherwise than in it.
 
     `parents` of every commit there is. `moves` of main as its reflog has them, `seen` where main was found in passing.
     `written` are objects that agents made, `safe` those that main or a kept ref has. `lines`: by shared file, what it
     says on main. `stored`: by slice, the state that the store has. `left`: what should not be there, in words.
+
+    `looks` in the order in which they were taken.
+    `steps` in the order in which they were committed, `writers` the transactions that changed rows: of a database that
+    tells, else none.
     """
 
     starts: tuple[Start, ...]
@@ -87,3 +132,7 @@ class Evidence:
     lines: Mapping[str, tuple[str, ...]]
     stored: Mapping[str, str]
     left: tuple[str, ...]
+    looks: tuple[Look, ...] = ()
+    takeovers: tuple[Takeover, ...] = ()
+    steps: tuple[Step, ...] = ()
+    writers: tuple[int, ...] = ()

@@ -10,6 +10,7 @@ import contextlib
 import fcntl
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -26,12 +27,13 @@ from benchmarks.crash.plan import SHARED, Plan, jobs_document, plan_text
 GRAPH = "crash"
 ROOT = Path(__file__).parents[2]
 NOTHING = "0" * 40
+MERGED = re.compile(r"^ +(?:[\d.:hms]+ +)?merged +(s\d\d)\b", re.MULTILINE)  #: how a run says so
 
 
 class Scene:
     """`env` is what the product is started with; `CRASH_FOLDER` in it is how anything started here is found."""
 
-    def __init__(self, folder: Path, plan: Plan) -> None:
+    def __init__(self, folder: Path, plan: Plan, store: str) -> None:
         self.folder, self.plan = folder.resolve(), plan
         self.repo = self.folder / "repo"
         self.plan_file = self.folder / "plan.toml"
@@ -42,7 +44,7 @@ class Scene:
             "HOME": str(self.folder),
             "PYTHONPATH": str(ROOT),  # the program beside this campaign, not one that is installed
             "XDG_STATE_HOME": str(self.folder / "state"),
-            "DISPATCH_STORE": f"sqlite:///{self.folder}/graphs.db",
+            "DISPATCH_STORE": store,
             "GIT_CONFIG_NOSYSTEM": "1",
             "LANG": "C.UTF-8",
             "CRASH_FOLDER": str(self.folder),
@@ -147,6 +149,13 @@ class Scene:
         yield from (f"worktree {path} is registered or there, not both" for path in sorted(registered ^ folders))
         if len(folders) > 2 * self.plan.cap:
             yield f"{len(folders)} worktrees are left, with a cap of {self.plan.cap}"
+
+    def told(self) -> frozenset[str]:
+        """The slices that any run has said to have merged, but for those whose last word was that it can't write that
+        down: what it shows then is what it knows, and it says so."""
+        outputs = [path.read_text("utf-8", "replace") for path in (self.folder / "runs").glob("*.out")]
+        sure = [text for text in outputs if text.rfind(" is out of reach") <= text.rfind(" is in reach again")]
+        return frozenset(name for text in sure for name in MERGED.findall(text))
 
     # --- the evidence ----------------------------------------------------------------------------------------------
 

@@ -4,21 +4,33 @@ from __future__ import annotations
 
 import pytest
 
-from benchmarks.crash.campaign import campaign
-from benchmarks.crash.fates import Means
+from benchmarks.crash.campaign import Demand, campaign
+from benchmarks.crash.fates import FAULTS, Fate, Means
 from benchmarks.crash.report import report_lines
 from benchmarks.crash.round import Script
 from benchmarks.crash.trial import TRIALS, Trial
 from tests.effort import examples
 
 ROUNDS, KILLS = examples(2), 7  # of each round
-SEED = 21
-TRIED = ("orphans", "verify")  # the others are tried by the long form
+SEED = 7
+TRIED = ("orphans", "verify", "unknown-done")  # the others are tried by the long form
+
+#: One of each fault, each ended by a kill; and a kill where a claim is on its way, and where a batch is.
+TROUBLES = (
+    Fate(Means.STORE, place="postgres.before-claim-commit", passage=1),
+    Fate(Means.RESTART, 0.1, lasts_s=0.1, awaits=True),
+    Fate(Means.SUSPENDED, 0.1, moment="alone", way="expired"),
+    Fate(Means.UNANSWERED, 0.05, "COMMIT", 1, "after", awaits=True),
+    Fate(Means.STORE, 0.1, "postgres.inside-write", 2),
+    Fate(Means.PARTED, 0.1, moment="beside", way="told"),
+    Fate(Means.RESET, 0.1, then_s=0.2),
+    Fate(Means.SILENT, 0.1, lasts_s=0.8, then_s=0.1),
+)
 
 
 @pytest.mark.timeout(600)
 def test_whatever_it_is_killed_by_it_goes_on_and_keeps_its_promises() -> None:
-    result = campaign(0, SEED, rounds=ROUNDS, jobs=2, script=Script(most_kills=KILLS))
+    result = campaign("sqlite", Demand(rounds=ROUNDS), SEED, jobs=2, script=Script(most_kills=KILLS))
     assert result.well, "\n".join(report_lines(result))
     tally = result.tally  # a campaign that kills only idle processes proves nothing
     assert tally.kills.total() >= ROUNDS * KILLS / 2
@@ -27,6 +39,16 @@ def test_whatever_it_is_killed_by_it_goes_on_and_keeps_its_promises() -> None:
     assert tally.restarts >= tally.kills.total()
     assert sum(count for what, count in tally.commands.items() if what.endswith("done")) >= 1
     assert result.merges >= 10 * ROUNDS
+
+
+@pytest.mark.timeout(600)
+def test_whatever_comes_between_it_and_its_server_it_goes_on_and_keeps_its_promises() -> None:
+    result = campaign("postgresql", Demand(rounds=1), SEED, script=Script(TROUBLES, len(TROUBLES)))
+    assert result.well, "\n".join(report_lines(result))
+    met = [means for means in FAULTS if result.tally.struck[means]]
+    assert len(met) >= len(FAULTS) - 1, "a run may have come to its end before one of them"
+    assert result.tally.refused >= 1
+    assert result.merges >= 10
 
 
 @pytest.mark.timeout(600)

@@ -23,7 +23,7 @@ STRAYS: list[subprocess.Popen[bytes]] = []  #: ended by the scene, and reaped wh
 
 @pytest.fixture
 def scene(tmp_path: Path) -> Iterator[Scene]:
-    scene = Scene(tmp_path / "scene", plan_of(1))
+    scene = Scene(tmp_path / "scene", plan_of(1), f"sqlite:///{tmp_path}/graphs.db")
     yield scene
     scene.close()
     while HELD:
