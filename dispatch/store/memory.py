@@ -13,6 +13,7 @@ import attrs
 
 from dispatch.errors import OwnershipLostError, StoreError
 from dispatch.store import codec
+from dispatch.store.following import Follower, Position
 from dispatch.store.ownership import (
     CLAIM_S,
     Held,
@@ -56,11 +57,12 @@ class _Graph:
             tuple(sorted(self.slices.values(), key=lambda row: (row.seq, row.slice.id))),
             tuple(self.attempts[key] for key in sorted(self.attempts)),
             tuple(sorted(self.intents.values(), key=lambda row: (row.seq, row.intent.id))),
-            Logged(
-                max((0, *self.log, *self.keyframes)),
-                tuple((seq, self.keyframes[seq].at) for seq in sorted(self.keyframes)),
-            ),
+            Logged(self.last(), tuple((seq, self.keyframes[seq].at) for seq in sorted(self.keyframes))),
         )
+
+    def last(self) -> int:
+        """How far the log goes."""
+        return max((0, *self.log, *self.keyframes))
 
     def check_attempts(self, changes: Changes) -> None:
         arriving = {row.slice.id for row in changes.slices}
@@ -90,7 +92,7 @@ class _Database:
     """What handles share. The lock stands for the database's own: it makes a batch one step for other threads."""
 
     graphs: dict[str, _Graph] = attrs.Factory(dict)
-    lock: threading.Lock = attrs.Factory(threading.Lock)
+    lock: threading.Condition = attrs.Factory(threading.Condition)  # notified of what is written
 
 
 class MemoryStore:
@@ -133,6 +135,7 @@ class MemoryStore:
             if wait is not None:
                 return wait
             stored.held = self._mine = succession(graph, stored.held, this_process(), now)
+            self._database.lock.notify_all()
             return stored.held
 
     def load(self) -> Contents:
@@ -146,6 +149,7 @@ class MemoryStore:
             stored, _ = self._owned()
             stored.check_attempts(changes)
             stored.apply(changes)
+            self._database.lock.notify_all()
 
     def renew(self) -> None:
         with self._database.lock:
@@ -156,6 +160,7 @@ class MemoryStore:
         with self._database.lock, contextlib.suppress(OwnershipLostError):  # then there is nothing to give up
             stored, held = self._owned()
             stored.held = attrs.evolve(held, expires_at=0.0)
+            self._database.lock.notify_all()
         self._mine = None
 
     def peek(self, graph: str) -> tuple[Contents, Claim | None]:
@@ -163,6 +168,11 @@ class MemoryStore:
         with self._database.lock:
             stored = self._database.graphs.get(graph, _Graph())
             return stored.contents(), live_claim(stored.held, self._clock(), self._presence)
+
+    def follow(self, graph: str) -> Follower:
+        """`graph`, for any thread of this process."""
+        codec.check_name(graph)
+        return Follower(lambda: _Look(self._database, graph, self._clock, self._presence))
 
     def history(self) -> MemoryHistory:
         return MemoryHistory(self._database, self._clock, self._presence)
@@ -175,6 +185,43 @@ class MemoryStore:
             self._mine = None
             raise lost(mine.graph)
         return stored, stored.held
+
+
+@attrs.define
+class _Look:
+    """One graph of those that handles share."""
+
+    _database: _Database
+    _graph: str
+    _clock: Callable[[], float]
+    _presence: Callable[[Owner], Presence]
+    _asked: Position = attrs.field(factory=Position)
+
+    def position(self) -> Position:
+        with self._database.lock:
+            self._asked = self._position()[0]
+            return self._asked
+
+    def read(self) -> tuple[Position, Contents, Claim | None]:
+        with self._database.lock:
+            position, claim = self._position()
+            return position, self._stored().contents(), claim
+
+    def pause(self, seconds: float) -> None:
+        with self._database.lock:
+            self._database.lock.wait_for(lambda: self._position()[0] != self._asked, seconds)
+
+    def close(self) -> None:
+        """There is nothing open."""
+
+    def _position(self) -> tuple[Position, Claim | None]:
+        stored = self._stored()
+        claim = live_claim(stored.held, self._clock(), self._presence)
+        last, epoch = stored.last(), stored.held.epoch if stored.held is not None else 0
+        return Position(last, epoch, claim is not None), claim
+
+    def _stored(self) -> _Graph:
+        return self._database.graphs.get(self._graph, _Graph())
 
 
 @attrs.frozen

@@ -23,6 +23,7 @@ import attrs
 
 from dispatch.errors import DispatchError, OwnershipLostError, StoreUnavailableError
 from dispatch.store import codec
+from dispatch.store.following import Follower
 from dispatch.store.killpoint import killpoint
 from dispatch.store.ownership import (
     CLAIM_S,
@@ -38,6 +39,7 @@ from dispatch.store.ownership import (
 )
 from dispatch.store.port import Changes, Claim, Contents
 from dispatch.store.postgres_connection import Connect, connect, locate, meaning, wire_to
+from dispatch.store.postgres_following import PostgresLook
 from dispatch.store.postgres_history import PostgresHistory
 from dispatch.store.postgres_reading import LOCK_TIMEOUT_S, READING_PATIENCE_S, STATEMENT_TIMEOUT_S, find, snapshot
 from dispatch.store.postgres_return import Resumed, Return
@@ -171,6 +173,11 @@ class PostgresStore:
         with self._reading() as wire:
             (names,) = wire.run([Statement(SQL["graph_names"])], READING_PATIENCE_S, binary=True)
             return tuple(name for (name,) in wire.rows(names))
+
+    def follow(self, graph: str) -> Follower:
+        """`graph`, on a connection that only reads."""
+        codec.check_name(graph)
+        return Follower(lambda: self._look(graph))
 
     def history(self) -> PostgresHistory:
         return PostgresHistory(self._location, self._clock, self._presence, self._connect)
@@ -403,6 +410,14 @@ class PostgresStore:
             raise meaning(error, self.url) from error
         finally:
             wire.close()
+
+    def _look(self, graph: str) -> PostgresLook:
+        wire = wire_to(self._location, self._connect)
+        try:
+            return PostgresLook(wire, self.url, graph, self._clock, self._presence)
+        except BaseException:
+            wire.close()
+            raise
 
     def _close(self) -> None:
         wire, self._wire = self._wire, None

@@ -13,6 +13,7 @@ from __future__ import annotations
 import os
 import secrets
 import select
+import time
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -128,6 +129,23 @@ class Wire:
         transformer = Transformer(self._connection)
         transformer.set_pgresult(result)
         return transformer.load_rows(0, result.ntuples, tuple)
+
+    def notified(self, seconds: float, payload: bytes) -> bool:
+        """Whether such a notification came, on a channel that was listened to, within so many seconds."""
+        self._refuse_after_fork()
+        end = time.monotonic() + seconds
+        try:
+            while True:
+                while (note := self._pg.notifies()) is not None:
+                    if note.extra == payload:
+                        return True
+                left = end - time.monotonic()
+                self._poll.modify(self._pg.socket, select.POLLIN)
+                if left <= 0 or not self._poll.poll(left * 1000):
+                    return False
+                self._pg.consume_input()
+        except psycopg.Error as error:
+            raise self._broken(error) from error
 
     def close(self) -> None:
         """In the child of a fork this leaves the parent's session alone."""

@@ -21,6 +21,7 @@ import attrs
 
 from dispatch.errors import OwnershipLostError, StoreError
 from dispatch.store import codec
+from dispatch.store.following import Follower
 from dispatch.store.killpoint import killpoint
 from dispatch.store.ownership import (
     CLAIM_S,
@@ -37,6 +38,7 @@ from dispatch.store.ownership import (
 from dispatch.store.port import Changes, Claim, Contents, SliceRow
 from dispatch.store.process import Owner, Presence, presence_of, this_process
 from dispatch.store.sqlite_file import INHERITED, connect, connect_to_read, meaning, refuse_after_fork
+from dispatch.store.sqlite_following import SqliteLook
 from dispatch.store.sqlite_history import SqliteHistory
 from dispatch.store.sqlite_rows import SQL, contents, find, held_claim, now_of
 
@@ -132,6 +134,11 @@ class SqliteStore:
             raise meaning(error, self.path) from error
         finally:
             connection.close()
+
+    def follow(self, graph: str) -> Follower:
+        """`graph`, on a connection that only reads."""
+        codec.check_name(graph)
+        return Follower(lambda: SqliteLook(self.path, graph, self._clock, self._presence))
 
     def history(self) -> SqliteHistory:
         return SqliteHistory(self.path, self._clock, self._presence, self._connect)

@@ -124,7 +124,11 @@ WITH mine AS (
         AND written = $5::bigint - 1
     RETURNING 1
 )
-SELECT 1 / count(*) FROM mine
+SELECT 1 / count(*), pg_notify('dispatch', $1::text) FROM mine
+
+-- name: listen
+-- To the numbers of graphs that a batch was written of.
+LISTEN dispatch
 
 -- name: come_back
 -- A new connection of the same owner. What an earlier one still has on its way can't be committed after this.
