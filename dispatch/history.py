@@ -28,6 +28,7 @@ from dispatch.store import codec
 from dispatch.store.port import AttemptRow, Contents, LogRow, Reading
 from dispatch.weights import Weights, new_weights
 
+Frame = tuple[int, float]  #: seq and time of a keyframe
 _CHUNK = 500  #: entries that are read at once
 _COUNTED = ("starts", "preempts", "stops", "sends")  #: what of an entry's decisions are decisions of their own
 
@@ -99,6 +100,7 @@ class Replay:
         self.machine = self._new("", start.weights if start else "unit")
         if start is not None:
             self.machine.resume(start)
+            self.epoch = start.epoch
 
     def play(self, row: LogRow) -> Difference | None:
         """Give it the next entry; tells in what it doesn't come out as it was written down. Then the replay is over.
@@ -183,10 +185,9 @@ def check(name: str, reading: Reading, weights: Callable[[str], Weights | None] 
 
     Raises `UnplayableError` if there is nothing to play, or no way to.
     """
-    logged = reading.contents.logged
-    frames = logged.keyframes
-    replay = _replay(name, reading, frames[0][0] if frames else None, weights)
-    begins = _beginning(frames[0]) if frames else ""
+    frame = starts(reading)[0]
+    replay = _replay(name, reading, frame, weights)
+    begins = "" if frame is None else _beginning(frame)
     for row in entries(reading, replay.seq):
         difference = replay.play(row)
         if difference is not None:
@@ -198,7 +199,8 @@ def _verdict(replay: Replay, begins: str, difference: Difference | None) -> Verd
     return Verdict(replay.inputs, replay.decisions, replay.since, replay.at, begins, difference)
 
 
-def _beginning(frame: tuple[int, float]) -> str:
+def _beginning(frame: Frame | None) -> str:
+    assert frame is not None, "a log that begins with its graph reaches back as far as there was anything"
     seq, _ = frame
     if seq:
         return f"what came before entry {seq + 1} is no longer kept"
@@ -215,24 +217,34 @@ def moment(
 
     Raises `UnplayableError` for one that the log doesn't reach back to, or where what comes out isn't what was stored.
     """
-    frames = [frame for frame in reading.contents.logged.keyframes if not reached(*frame)]
-    if not frames and reading.contents.logged.keyframes:
-        raise UnplayableError(f"the log of graph {name!r} doesn't reach back so far; {_beginning_of(reading)}")
-    replay = _replay(name, reading, frames[-1][0] if frames else None, weights)
-    at, since = (frames[-1][1], 0.0) if frames else (0.0, 0.0)
+    found = starts(reading)
+    before = [frame for frame in found if frame is None or not reached(*frame)]
+    if not before:
+        raise UnplayableError(f"the log of graph {name!r} doesn't reach back so far; {_beginning(found[0])}")
+    replay = _replay(name, reading, before[-1], weights)
+    at = 0.0 if before[-1] is None else before[-1][1]
     for row in entries(reading, replay.seq):
         if reached(row.seq, row.at):
             break
         difference = replay.play(row)
         if difference is not None:
             raise UnplayableError(f"{difference.text}; `replay` tells more")
-    if not replay.seq and not frames:
+    if not replay.inputs and before[-1] is None:
         raise UnplayableError(f"graph {name!r} had not begun then")
-    return Moment(replay.machine, replay.seq, replay.at or at, replay.epoch, replay.opened_at or since)
+    return Moment(replay.machine, replay.seq, replay.at or at, replay.epoch, replay.opened_at or at)
 
 
-def _beginning_of(reading: Reading) -> str:
-    return _beginning(reading.contents.logged.keyframes[0])
+def starts(reading: Reading) -> list[Frame | None]:
+    """The keyframes from which the log can be played, the oldest first; before them None, if it begins with the graph.
+
+    Of those before the oldest entry only one that it follows on is any good: the entries in between are being pruned.
+    """
+    frames = reading.contents.logged.keyframes
+    oldest = reading.entries(0, 1)
+    first = oldest[0].seq if oldest else reading.contents.logged.last + 1
+    found: list[Frame | None] = [frame for frame in frames if frame[0] >= first - 1]
+    whole = first == 1 and not any(seq == 0 for seq, _ in frames)
+    return [None, *found] if whole or not found else found
 
 
 def entries(reading: Reading, after: int, kind: str = "") -> Iterator[LogRow]:
@@ -242,12 +254,12 @@ def entries(reading: Reading, after: int, kind: str = "") -> Iterator[LogRow]:
         after = rows[-1].seq
 
 
-def _replay(name: str, reading: Reading, frame: int | None, weights: Callable[[str], Weights | None]) -> Replay:
+def _replay(name: str, reading: Reading, frame: Frame | None, weights: Callable[[str], Weights | None]) -> Replay:
     graph = reading.contents.graph
     if graph is None or (frame is None and not reading.contents.logged.last):
         raise UnplayableError(f"no log is kept of graph {name!r}: nothing was written since its store can keep one")
-    start = None if frame is None else keyframes.decoded(reading.keyframe(frame))
-    after = frame or 0
+    start = None if frame is None else keyframes.decoded(reading.keyframe(frame[0]))
+    after = 0 if frame is None else frame[0]
     return Replay(name, graph.graph_id, start, after, declared(reading, after), weights)
 
 

@@ -29,14 +29,15 @@ _dumps = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), check_circu
 class Keyframe:
     """`room`: the ids of the urgent slices for which places are being vacated, in the order in which they joined.
 
-    `merged_at` is the time of the last merge, `weights` the kind of weights (`weights.kind_of`). `contents` has no
-    attempts: they decide nothing.
+    `merged_at` is the time of the last merge, `weights` the kind of weights (`weights.kind_of`), `epoch` that of the
+    graph's owner. `contents` has no attempts: they decide nothing.
     """
 
     contents: Contents
     room: tuple[str, ...] = ()
     merged_at: float = 0.0
     weights: str = ""
+    epoch: int = 0
 
 
 def encoded(keyframe: Keyframe) -> bytes:
@@ -59,6 +60,7 @@ def _lines(keyframe: Keyframe) -> Iterator[str]:
         "room": keyframe.room,
         "merged_at": keyframe.merged_at,
         "weights": keyframe.weights,
+        "epoch": keyframe.epoch,
         "slices": len(contents.slices),
     }
     yield _dumps(head) + "\n"
@@ -88,4 +90,4 @@ def _keyframe(head: dict[str, Any], rows: list[list[Any]]) -> Keyframe:
         slices=tuple(codec.decoded(codec.slice_row, slices)),
         intents=tuple(codec.decoded(codec.intent_row, intents)),
     )
-    return Keyframe(contents, tuple(head["room"]), head["merged_at"], head["weights"])
+    return Keyframe(contents, tuple(head["room"]), head["merged_at"], head["weights"], head["epoch"])

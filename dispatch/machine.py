@@ -165,9 +165,9 @@ class Machine:
 
     def keyframe(self) -> Keyframe:
         """All that decides what this machine will do next."""
-        return Keyframe(
-            self.contents(), tuple([node.id for node in self.graph.room]), self._merged_at, kind_of(self.graph.weights)
-        )
+        room = tuple([node.id for node in self.graph.room])
+        epoch = 0 if self.journal is None else self.journal.epoch
+        return Keyframe(self.contents(), room, self._merged_at, kind_of(self.graph.weights), epoch)
 
     def unwritten(self) -> tuple[str, ...]:
         """The ids of the slices whose changes are not durable yet."""

@@ -35,6 +35,7 @@ from dispatch.health import Health, claim_clock
 from dispatch.machine import REMEASURE, Machine
 from dispatch.outbox import Errand, Outbox, OutboxLost
 from dispatch.reply import Reply
+from dispatch.retention import Pruner
 from dispatch.store import Store
 from dispatch.store.ownership import CLAIM_S
 from dispatch.views import RouteDecision, RouteResult, StoreStatus
@@ -75,16 +76,17 @@ class GraphOwner(pykka.ThreadingActor):
         store: Store | None,
         clock: Callable[[], float],
         health: Health,
+        pruner: Pruner | None = None,
     ) -> None:
         super().__init__()
         self._machine, self._gauge, self._outbox, self._store = machine, gauge, outbox, store
-        self._clock, self._health = clock, health
+        self._clock, self._health, self._pruner = clock, health, pruner
         self._status = StoreStatus(store.url if store else "")
         self._answers: list[_Answer] = []
         self._steers: list[tuple[Reply, RouteResult]] = []
         self._settlers: list[Reply] = []
         self._handled = self._posted = self._ticks = 0
-        self._changed = False
+        self._changed = self._ticked = False
         self._over: DispatchError | None = None
 
     @staticmethod
@@ -187,6 +189,14 @@ class GraphOwner(pykka.ThreadingActor):
             settlers, self._settlers = self._settlers, []
             for reply in settlers:
                 self._outbox.when_idle(lambda reply=reply, posted=self._posted: reply.answer(posted))  # type: ignore[misc]
+        if self._ticked:
+            self._look_after_the_log()
+
+    def _look_after_the_log(self) -> None:
+        """All is durable, and nobody waits: the moment to see whether some of it is too old."""
+        self._ticked = False
+        if self._pruner is not None:
+            self._pruner.look(self._machine, self._clock())
 
     def _delivered(self) -> Callable[[str, str], None]:
         """For a message into a session: the route's answer waits for the id of the turn that takes it."""
@@ -245,6 +255,7 @@ class GraphOwner(pykka.ThreadingActor):
 
     def _tick(self, _: Tick, __: Reply | None) -> None:
         self._ticks += 1
+        self._ticked = True
         try:
             if self._store is not None and (self._ticks % _RENEW_TICKS == 0 or not self._status.reachable):
                 until = claim_clock() + CLAIM_S  # from before the call: the store counts from a later moment

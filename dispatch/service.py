@@ -27,6 +27,7 @@ from dispatch.machine import Machine, Unproven
 from dispatch.outbox import Call, Outbox
 from dispatch.owner import TICK_S, GraphOwner, Settle, Stop, Tick
 from dispatch.reply import BlockingReply, NoAnswerYet
+from dispatch.retention import Pruner, Retention
 from dispatch.slice import OCCUPYING, Slice
 from dispatch.store import Store, open_store
 from dispatch.store.ownership import CLAIM_S
@@ -63,6 +64,8 @@ class DispatchService:
     memory. `graph` names it in the store. `measures` has `cores` and `load`; without it the host is measured, and
     memory and disk are limits too; `limits` names further ones. `weights` default to `LearnedWeights`. `clock` returns
     Unix seconds. `take_over` fences another process that owns the graph. `checks` let `route` see that all is done.
+    `history_days` says for how long the log of what came in and was decided is kept; by default for as many days as the
+    variable `DISPATCH_HISTORY_DAYS` says, or 30.
 
     Calls block until what they ask for is durable, at most `timeout` seconds; `aio` has an awaitable twin of each. All
     of them may raise `NotRunningError` and `StoreUnavailableError`. A call may be made from any thread but the
@@ -82,6 +85,7 @@ class DispatchService:
         *,
         take_over: bool = False,
         checks: Checks | None = None,
+        history_days: float | None = None,
     ) -> None:
         self._sessions, self._graph, self._take_over, self._checks = sessions, graph, take_over, checks
         self._store = open_store(store) if isinstance(store, str) else store
@@ -93,6 +97,8 @@ class DispatchService:
         self._stopping = threading.Event()
         self._life = threading.RLock()  # start() and stop() are not for two threads at once
         self._started = self._claimed = False
+        self._retention = Retention.of(history_days)
+        self._pruner: Pruner | None = None
         self._epoch = 0
         self.aio = AwaitableCalls(self._line, self._prove)
 
@@ -127,6 +133,8 @@ class DispatchService:
             self._line.close()
             if self._outbox.thread.is_alive():
                 self._outbox.stop(_STOP_S)
+            if self._pruner is not None:
+                self._pruner.stop(_STOP_S)
             if self._store is not None and over:
                 self._store.release()
 
@@ -167,7 +175,10 @@ class DispatchService:
         self._line.health.own.add(self._outbox.thread)
         machine = Machine(self._graph, secrets.token_hex(8), self._weights, self._journal(contents))
         machine.restore(contents, self._adopt(contents), self._clock())
-        owner = GraphOwner.start(machine, self._gauge, self._outbox, self._store, self._clock, self._line.health)
+        self._pruner = self._pruner_of(contents)
+        owner = GraphOwner.start(
+            machine, self._gauge, self._outbox, self._store, self._clock, self._line.health, self._pruner
+        )
         self._line.open(owner)
         threading.Thread(target=self._tick, name="dispatch-ticker", daemon=True).start()
         self.remeasure()
@@ -181,6 +192,13 @@ class DispatchService:
             content = keyframe.encoded(keyframe.Keyframe(contents, weights=kind_of(self._weights)))
             journal.keyframe = KeyframeRow(0, self._clock(), content)
         return journal
+
+    def _pruner_of(self, contents: Contents) -> Pruner | None:
+        history = history_of(self._store)
+        if history is None:
+            return None
+        began = min((row.enqueued_at for row in contents.slices), default=self._clock())
+        return Pruner(history, self._graph, self._retention, contents.logged, began)
 
     def _adopt(self, contents: Contents) -> Iterable[str]:
         """Which of the stored sessions still run, as their host says."""

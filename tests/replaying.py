@@ -9,7 +9,7 @@ import attrs
 
 from dispatch import Store
 from dispatch import keyframe as keyframes
-from dispatch.history import Verdict, check, moment
+from dispatch.history import Verdict, check, moment, starts
 from dispatch.store import open_store
 from dispatch.store.port import Claim, Contents, History, KeyframeRow, Logged, LogRow, Reading, history_of
 from dispatch.weights import Weights, new_weights
@@ -65,7 +65,8 @@ def assert_replays(store: Store | str, weights: Make = new_weights) -> Verdict:
     whole = excerpt(store)
     found = check("default", whole, weights)
     assert found.difference is None, found.difference
-    last = whole.contents.logged.last
-    for seq in range(max(1, last // 4), last + 1, max(1, last // 4)):
+    last, start = whole.contents.logged.last, starts(whole)[0]
+    first = 1 if start is None else start[0]
+    for seq in range(max(first, last // 4), last + 1, max(1, last // 4)):
         assert (left := check("default", whole.since(seq, weights), weights)).difference is None, (seq, left.difference)
     return found

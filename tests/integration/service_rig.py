@@ -21,6 +21,7 @@ from dispatch.machine import Machine
 from dispatch.outbox import Outbox
 from dispatch.owner import GraphOwner, Stop, Tick
 from dispatch.reply import BlockingReply
+from dispatch.retention import Pruner
 from dispatch.store import Changes, Claim, Contents
 from dispatch.store.port import History, history_of
 from dispatch.weights import UnitWeights, Weights
@@ -192,7 +193,12 @@ class Owned:
     """An owner without a service around it: time passes when `tick` says so."""
 
     def __init__(
-        self, store: Store | None = None, host: Host | None = None, cores: float = 1, weights: Weights | None = None
+        self,
+        store: Store | None = None,
+        host: Host | None = None,
+        cores: float = 1,
+        weights: Weights | None = None,
+        pruner: Callable[[Clock], Pruner] | None = None,
     ) -> None:
         self.store, self.host, self.places, self.clock = store, host or Host(), Places(cores), Clock()
         self.line = Line()
@@ -203,7 +209,10 @@ class Owned:
             machine.journal = Journal(epoch, contents.logged.last)
             machine.restore(contents, (), self.clock())
         self.outbox.start()
-        self.owner = GraphOwner.start(machine, CapGauge(self.places), self.outbox, store, self.clock, self.line.health)
+        pruning = None if pruner is None else pruner(self.clock)
+        self.owner = GraphOwner.start(
+            machine, CapGauge(self.places), self.outbox, store, self.clock, self.line.health, pruning
+        )
         self.line.open(self.owner)
 
     def ask(self, item: Any, timeout: float = LIMIT_S) -> Any:

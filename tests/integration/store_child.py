@@ -144,6 +144,18 @@ def life(where: Where, pipe: Connection, name: str, passage: int) -> None:
     pipe.send("lived on")
 
 
+def pruning(where: Where, pipe: Connection, name: str, passage: int, frame: tuple[int, float, bytes]) -> None:
+    """Keep a keyframe and prune what comes before it, ended at the given passage of a killpoint."""
+    os.environ["DISPATCH_KILLPOINT"] = f"{name}:{passage}"
+    importlib.reload(killpoint)
+    keyframe = KeyframeRow(*frame)
+    history = store_at(where, never_waits).history()
+    history.keep("default", keyframe)
+    while history.prune("default", keyframe.seq, 5):
+        pass
+    pipe.send("lived on")
+
+
 def obedient(where: Where, pipe: Connection, graph: str = "default") -> None:
     """Call the methods it is asked to, and say what came of it: the answer, or the error's name."""
     store = store_at(where)

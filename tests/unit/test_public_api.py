@@ -130,7 +130,7 @@ def test_the_services_calls_are_these() -> None:
 def test_the_services_parameters_are_these() -> None:
     parameters = list(inspect.signature(dispatch.DispatchService).parameters)
     positional = ["sessions", "store", "graph", "measures", "limits", "weights", "clock"]
-    assert parameters == [*positional, "take_over", "checks"]
+    assert parameters == [*positional, "take_over", "checks", "history_days"]
 
 
 def test_importing_starts_nothing() -> None:
