@@ -49,7 +49,13 @@ class StoredGraph:
     @classmethod
     def read(cls, store: Store, name: str, weights: Weights | None = None) -> StoredGraph:
         """Raises `NoGraphError`, `StoreError`, `StoreUnavailableError`."""
-        contents, claim = store.peek(name)
+        return cls.of(store, name, *store.peek(name), weights)
+
+    @classmethod
+    def of(
+        cls, store: Store, name: str, contents: Contents, claim: Claim | None, weights: Weights | None = None
+    ) -> StoredGraph:
+        """From what was read of `store`. Raises `NoGraphError`."""
         if contents.graph is None:
             raise NoGraphError(name, store.url)
         now = time.time()

@@ -39,6 +39,10 @@ class Output:
             self.stream.writelines(f"{text.plain.rstrip()}\n" for text in lines)
         self.stream.flush()
 
+    def begin_anew(self, first: bool) -> None:
+        """What is written next takes the place of what was: on a terminal. Elsewhere a blank line parts them."""
+        self.stream.write("\x1b[H\x1b[2J" if self.styled else "" if first else "\n")
+
     def console(self) -> Console:
         return Console(file=self.stream, force_terminal=True, highlight=False, markup=False, emoji=False)
 
@@ -60,6 +64,12 @@ def output(stream: TextIO | None = None, *, plain: bool = False) -> Output:
 def print_document(document: Any) -> None:
     """JSON on stdout. ASCII alone, so that no text from outside acts on a terminal."""
     sys.stdout.write(json.dumps(document, indent=2) + "\n")
+
+
+def print_line(document: Any) -> None:
+    """The same on one line, at once: for a reader that takes one after the other."""
+    sys.stdout.write(json.dumps(document) + "\n")
+    sys.stdout.flush()
 
 
 def _can_show(stream: TextIO, glyphs: Glyphs) -> bool:

@@ -12,6 +12,7 @@ from dispatch.cli.ending import RefusedError
 from dispatch.errors import UnknownSliceError
 from dispatch.offline import StoredGraph
 from dispatch.store import Store, default_url, open_store
+from dispatch.store.following import Follower
 from harness.local.repository import locate
 
 DIGEST_LENGTH = 8
@@ -23,6 +24,10 @@ class LastingStore(Store, Protocol):
 
     def graphs(self) -> tuple[str, ...]:
         """The names of those it holds, sorted."""
+        ...
+
+    def follow(self, graph: str) -> Follower:
+        """One of them, while another process runs it."""
         ...
 
 

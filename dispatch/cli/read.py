@@ -13,17 +13,36 @@ if TYPE_CHECKING:
     from dispatch.store import AttemptRow
 
 
-def list_slices(repo: GraphRepository = None, store: StoreUrl = "", graph: GraphName = "", json: Json = False) -> None:
+def list_slices(
+    follow: Annotated[
+        bool, typer.Option("--follow", "-f", help="Show it anew whenever it has changed, until ctrl-C.")
+    ] = False,
+    repo: GraphRepository = None,
+    store: StoreUrl = "",
+    graph: GraphName = "",
+    json: Json = False,
+) -> None:
     """List the slices of a stored graph, with the state of each."""
     from dispatch.cli.choice import Choice
-    from dispatch.cli.output import output, print_document
+    from dispatch.cli.follow import follow as following
+    from dispatch.cli.output import output, print_document, print_line
     from dispatch.view.stored import graph_document, graph_lines
 
-    found = Choice.at(store, repo).graph(graph)
-    if json:
+    choice, out = Choice.at(store, repo), output()
+    found = choice.graph(graph)
+
+    def show(found: StoredGraph, first: bool) -> None:
+        if json:
+            print_line(graph_document(found))
+        else:
+            out.begin_anew(first)
+            out.write(graph_lines(found, out.width))
+
+    if follow:
+        following(choice.store, found.name, show)
+    elif json:
         print_document(graph_document(found))
     else:
-        out = output()
         out.write(graph_lines(found, out.width))
 
 
