@@ -68,15 +68,20 @@ def without_fsync(path: Path) -> sqlite3.Connection:
 
 
 def postgres(world: World, folder: Path) -> Opener:
-    conninfo = shared_database()
-    with contextlib.closing(psycopg.connect(conninfo, autocommit=True)) as connection:
-        connection.execute("DROP SCHEMA IF EXISTS dispatch CASCADE")
+    conninfo = emptied_database()
     return lambda: PostgresStore(conninfo, clock=world.clock, sleep=world.sleep, presence=world.presence_of)
 
 
+def emptied_database() -> str:
+    """The connection string of one that is shared by all tests of a process: to make one takes ten times as long."""
+    conninfo = _shared_database()
+    with contextlib.closing(psycopg.connect(conninfo, autocommit=True)) as connection:
+        connection.execute("DROP SCHEMA IF EXISTS dispatch CASCADE")
+    return conninfo
+
+
 @functools.cache
-def shared_database() -> str:
-    """One for the whole suite, emptied for each test: to make one takes ten times as long."""
+def _shared_database() -> str:
     return databases().new()
 
 

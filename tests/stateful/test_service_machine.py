@@ -19,6 +19,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
 from dispatch import MemoryStore, Store
+from dispatch.store.postgres import PostgresStore
+from tests.conformance.store_rig import emptied_database
 from tests.effort import examples
 from tests.replaying import assert_replays
 from tests.stateful.driver import Driver, expected_survey
@@ -313,7 +315,14 @@ class OnSqlite(ServiceMachine):
             shutil.rmtree(self.folder)
 
 
+class OnPostgres(ServiceMachine):
+    def open_store(self) -> Store:
+        return PostgresStore(emptied_database())
+
+
 TestOnMemory = OnMemory.TestCase
 TestOnMemory.settings = settings(max_examples=examples(60), stateful_step_count=40, deadline=None)
 TestOnSqlite = OnSqlite.TestCase
 TestOnSqlite.settings = settings(max_examples=examples(15), stateful_step_count=30, deadline=None)
+TestOnPostgres = OnPostgres.TestCase
+TestOnPostgres.settings = settings(max_examples=examples(15), stateful_step_count=30, deadline=None)
