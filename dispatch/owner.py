@@ -41,6 +41,7 @@ from dispatch.store.ownership import CLAIM_S
 from dispatch.views import RouteDecision, RouteResult, StoreStatus
 
 logger = logging.getLogger(__name__)
+reach = logging.getLogger(f"{__name__}.reach")  # apart, for who shows it otherwise
 
 _BATCH = 1024  # messages that share one commit at most
 TICK_S = 1.0
@@ -211,7 +212,7 @@ class GraphOwner(pykka.ThreadingActor):
     def _lose_reach(self, problem: DispatchError) -> None:
         was_reachable = self._status.reachable
         if was_reachable:
-            logger.warning("the store is out of reach, launching stops: %s", problem)
+            reach.warning("the store is out of reach, launching stops: %s", problem)
         since = self._clock() if was_reachable else self._status.since
         unwritten = self._machine.unwritten()
         self._status = StoreStatus(self._status.url, False, since, str(problem), unwritten)
@@ -229,7 +230,7 @@ class GraphOwner(pykka.ThreadingActor):
             self._take(item, reply)
 
     def _regain_reach(self) -> None:
-        logger.warning("the store is in reach again, after %.1f s", self._clock() - self._status.since)
+        reach.warning("the store is in reach again, after %.1f s", self._clock() - self._status.since)
         self._status = StoreStatus(self._status.url)
         self._health.store_problem = ""
         self._machine.suspended = False

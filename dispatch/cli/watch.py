@@ -20,6 +20,7 @@ from dispatch.cli.interrupts import Interrupts
 from dispatch.cli.screen import Screen
 from dispatch.errors import StoreUnavailableError, TimedOutError
 from dispatch.offline import states
+from dispatch.owner import reach
 from dispatch.service import DispatchService
 from dispatch.slice import FINISHED
 from dispatch.view.events import Event, events_between
@@ -226,7 +227,8 @@ class Notices(logging.Handler):
         self._taken: collections.deque[Event] = collections.deque(maxlen=RECENT)
 
     def emit(self, record: logging.LogRecord) -> None:
-        self.tell(Event(record.created, "warning", "", record.getMessage()))
+        if record.name != reach.name:  # the snapshots tell that, too
+            self.tell(Event(record.created, "warning", "", record.getMessage()))
 
     def tell(self, event: Event) -> None:
         """From any thread."""

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 from psycopg.conninfo import conninfo_to_dict
 
-from tests.e2e.desk import Desk, end, until
+from tests.e2e.desk import LIMIT_S, Desk, end, until
 from tests.postgres_server import PostgresServer
 
 TWO = """
@@ -77,12 +77,17 @@ def test_what_runs_goes_on_while_the_server_is_away(desk: Desk, server: Postgres
     until(desk.mark("up").exists, run)
     server.crash()
     desk.mark("go").touch()
-    until(lambda: desk.merged() == ["first"], run)
+    assert run.stdout is not None
+    told = list[str]()
+    while not told or "the store is out of reach" not in told[-1]:
+        told.append(next(run.stdout))
     assert desk.agents() == []  # the next one waits until the first one's end is on the disk
     server.start()
-    _, out, err = end(run)
-    assert desk.merged() == ["first", "second"], out + err
-    assert out.count("merged     first") == 1
+    told += run.stdout
+    run.wait(LIMIT_S)
+    assert desk.merged() == ["first", "second"], told
+    for words in ("merged     first", "the store is out of reach", "the store is in reach again"):
+        assert sum(words in line for line in told) == 1, told
     desk.check_clean()
 
 
