@@ -127,6 +127,7 @@ class Round:
         except HungError as hung:
             self._problems.append(str(hung))
         stored = self._stored()
+        self._replay()
         evidence = self.scene.evidence(self._commands, self._seen, stored, self._problems)
         self.scene.close()
         steps, writers = self.kept.steps()
@@ -406,6 +407,14 @@ class Round:
         if done.returncode:
             return {}
         return {row["id"]: row["state"] for row in json.loads(done.stdout)["slices"]}
+
+    def _replay(self) -> None:
+        """The log of decisions, played again by the program itself: nothing in it is lost, doubled or out of order."""
+        done = self._ask("replay", "--graph", GRAPH)
+        if done.returncode:
+            self._problems.append(
+                f"replay ended with {done.returncode} and said {(done.stdout + done.stderr)[-2000:]!r}"
+            )
 
     def _ask(self, *words: str, **env: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
