@@ -9,6 +9,7 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
+from psycopg.conninfo import conninfo_to_dict
 
 from dispatch.store.queries import migrations
 from dispatch.store.sqlite_file import APPLICATION_ID
@@ -151,6 +152,17 @@ def test_both_work_while_a_run_owns_the_graph(desk: Desk) -> None:
     os.close(writer)
     run.communicate(timeout=60)
     assert run.returncode == 0
+
+
+def test_a_graph_in_postgresql_has_a_past_too(desk: Desk, postgres_database: str) -> None:
+    known = conninfo_to_dict(postgres_database)
+    url = f"postgresql://{known['user']}@/{known['dbname']}?host={known['host']}"
+    assert desk.run("run", desk.plan(PLAN), "--store", url).returncode == 1
+    told = desk.ask("history", "first", "--store", url).stdout
+    assert "attempt 1: closed after" in told
+    assert "first@1 starts, in place 1 of 1" in told
+    assert desk.ask("replay", "--store", url).stdout.endswith(": all the same\n")
+    assert desk.document("history", "--at", "4", "--store", url)["entry"] == 4
 
 
 def test_a_store_of_the_first_version_has_a_log_from_its_first_run_on(desk: Desk) -> None:
