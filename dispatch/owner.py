@@ -23,7 +23,8 @@ import pykka
 
 from dispatch import answers
 from dispatch.capping import CapGauge
-from dispatch.commands import AskToStop, Check, Explain, Frontier, Get, ListSlices, Send, TakeSnapshot
+from dispatch.collector import collector_paused
+from dispatch.commands import AskToStop, Check, Enqueue, Explain, Frontier, Get, ListSlices, Send, TakeSnapshot
 from dispatch.errors import (
     DispatchError,
     NotRunningError,
@@ -44,6 +45,7 @@ logger = logging.getLogger(__name__)
 reach = logging.getLogger(f"{__name__}.reach")  # apart, for who shows it otherwise
 
 _BATCH = 1024  # messages that share one commit at most
+_BULK = 1000  # slices at once, from which on it pays not to look for garbage meanwhile
 TICK_S = 1.0
 _RENEW_TICKS = 3  # a claim lasts 10 s: two renewals may be missed
 BACKLOG = 10_000  #: replies that wait for a store out of reach at most; further commands are refused at once
@@ -98,7 +100,13 @@ class GraphOwner(pykka.ThreadingActor):
         self._health.own.add(threading.current_thread())
 
     def on_receive(self, message: tuple[Any, Reply | None]) -> None:
-        item, reply = message
+        if type(message[0]) is Enqueue and len(message[0].slices) >= _BULK:
+            with collector_paused():
+                self._receive(*message)
+        else:
+            self._receive(*message)
+
+    def _receive(self, item: Any, reply: Reply | None) -> None:
         self._handled += 1
         if self._over is not None:
             _deliver(reply, None, self._health.gone())

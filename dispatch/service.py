@@ -18,6 +18,7 @@ from dispatch import keyframe
 from dispatch.aio import AwaitableCalls
 from dispatch.calls import DEFAULT_TIMEOUT_S, Deadline, Line
 from dispatch.capping import CapGauge, Measures
+from dispatch.collector import collector_paused
 from dispatch.commands import Proof
 from dispatch.errors import DispatchError, NotRunningError, StoreUnavailableError, TimedOutError
 from dispatch.health import claim_clock
@@ -174,7 +175,9 @@ class DispatchService:
         self._outbox.start()
         self._line.health.own.add(self._outbox.thread)
         machine = Machine(self._graph, secrets.token_hex(8), self._weights, self._journal(contents))
-        machine.restore(contents, self._adopt(contents), self._clock())
+        alive = self._adopt(contents)
+        with collector_paused():
+            machine.restore(contents, alive, self._clock())
         self._pruner = self._pruner_of(contents)
         owner = GraphOwner.start(
             machine, self._gauge, self._outbox, self._store, self._clock, self._line.health, self._pruner

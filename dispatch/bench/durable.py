@@ -27,7 +27,7 @@ from dispatch.capping import FixedCap
 from dispatch.service import DispatchService
 from dispatch.slice import Slice
 from dispatch.store import Claim, Contents, Store, open_store
-from dispatch.store.port import Changes
+from dispatch.store.port import Changes, History, history_of
 
 BURST = 100  #: callers at once
 _LONE, _BURSTS = 100, 20  # changes in a turn, and bursts in one
@@ -69,11 +69,16 @@ class Durable:
 
 
 class Counting:
-    """A store that counts its writes: one commit each."""
+    """A store that counts its writes: one commit each. It keeps history, as the store does."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
         self.writes = 0
+
+    def history(self) -> History:
+        history = history_of(self._store)
+        assert history is not None, "every store here keeps a log"
+        return history
 
     @property
     def url(self) -> str:

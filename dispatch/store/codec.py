@@ -9,17 +9,17 @@ neither), numbers that are not finite or don't fit 64 bits, moments without a ti
 
 from __future__ import annotations
 
-import contextlib
 import datetime as dt
-import gc
+import functools
 import json
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
+from dispatch.collector import collector_paused
 from dispatch.errors import StoreError
 from dispatch.intent import Intent, Urgency
-from dispatch.slice import Slice, SliceState, TouchSet
+from dispatch.slice import NOTHING, Slice, SliceState, TouchSet
 from dispatch.store.port import AttemptRow, Changes, IntentRow, LogRow, SliceRow
 from harness import Recipe
 
@@ -150,7 +150,7 @@ def state_columns(row: SliceRow, graph: int) -> Columns:
 
 def spec_columns(row: SliceRow, graph: int) -> Columns:
     """A slice as declared, as JSON, then the key."""
-    return (_dumps(spec_fields(row.slice)), graph, row.slice.id)
+    return (_spec(row.slice), graph, row.slice.id)
 
 
 def attempt_columns(row: AttemptRow, graph: int) -> Columns:
@@ -173,29 +173,47 @@ def log_columns(row: LogRow, graph: int) -> Columns:
 
 def spec_fields(slice_: Slice) -> dict[str, object]:
     """A slice as it was declared, less its id: what JSON can hold, nothing that is empty."""
-    recipe, touch = slice_.recipe, slice_.touch
+    return {**_own_fields(slice_), "recipe": _recipe_fields(slice_.recipe)}
+
+
+def _spec(slice_: Slice) -> str:
+    """The same as JSON. Most slices of a plan share a recipe, whose part is put together once."""
+    own = _dumps(_own_fields(slice_))
+    return f'{own[:-1]}{"," if len(own) > 2 else ""}"recipe":{_recipe(slice_.recipe)}}}'
+
+
+def _own_fields(slice_: Slice) -> dict[str, object]:
+    touch = slice_.touch
     fields = {
         "title": slice_.title,
-        "recipe": _filled(
-            {
-                "command": recipe.command,
-                "prompt": recipe.prompt,
-                "kind": recipe.kind,
-                "verify": recipe.verify,
-                "max_attempts": recipe.max_attempts,
-                "grace_s": recipe.grace_s,
-                "quiet_limit_s": recipe.quiet_limit_s,
-                "env": recipe.env,
-            }
-        ),
         "depends_on": slice_.depends_on,
         "required_by": slice_.required_by,
         "contends": slice_.contends,
-        "touch": _filled({"paths": touch.paths, "hotspots": touch.hotspots}),
+        "touch": None if touch is NOTHING else _filled({"paths": touch.paths, "hotspots": touch.hotspots}),
         "provenance": slice_.provenance,
         "hold": slice_.hold,
     }
-    return _filled(fields)
+    return {name: value for name, value in fields.items() if value}
+
+
+@functools.lru_cache(maxsize=256)
+def _recipe(recipe: Recipe) -> str:
+    return _dumps(_recipe_fields(recipe))
+
+
+def _recipe_fields(recipe: Recipe) -> dict[str, object]:
+    return _filled(
+        {
+            "command": recipe.command,
+            "prompt": recipe.prompt,
+            "kind": recipe.kind,
+            "verify": recipe.verify,
+            "max_attempts": recipe.max_attempts,
+            "grace_s": recipe.grace_s,
+            "quiet_limit_s": recipe.quiet_limit_s,
+            "env": recipe.env,
+        }
+    )
 
 
 def intent_fields(intent: Intent) -> dict[str, object]:
@@ -250,7 +268,7 @@ def log_row(columns: Sequence[Any]) -> LogRow:
 def decoded(decode: Callable[[Sequence[Any]], Row], rows: Iterable[Sequence[Any]]) -> list[Row]:
     """`decode` of each of `rows`. Raises `StoreError` for a row that this version can't have written."""
     made: list[Row] = []
-    with _collector_paused():
+    with collector_paused():
         for columns in rows:
             try:
                 made.append(decode(columns))
@@ -259,18 +277,6 @@ def decoded(decode: Callable[[Sequence[Any]], Row], rows: Iterable[Sequence[Any]
                     f"the row of {columns[0]!a} can't be read ({error}); restore the store from a backup"
                 ) from error
     return made
-
-
-@contextlib.contextmanager
-def _collector_paused() -> Iterator[None]:
-    """A whole graph is read without making one cycle; looking for some meanwhile takes longer than the reading."""
-    was_on = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_on:
-            gc.enable()
 
 
 def intent_of(intent_id: str, fields: dict[str, Any]) -> Intent:

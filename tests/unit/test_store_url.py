@@ -50,7 +50,6 @@ def test_memory_is_new_each_time() -> None:
 @pytest.mark.parametrize(
     ("url", "message"),
     [
-        ("postgresql://me:hunter2@db/graphs", "no store is of the kind 'postgresql'"),
         ("mysql+driver://me:hunter2@db/graphs", "no store is of the kind 'mysql"),
         ("memory:hunter2", "no store is of the kind 'memory'"),
         ("sqlite:", "names no file"),
