@@ -58,8 +58,9 @@ from dispatch.keyframe import Keyframe
 from dispatch.preemption import make_room, prune_room
 from dispatch.routing import best_target, targets
 from dispatch.slice import FINISHED, OCCUPYING, Slice, SliceState, canonical, check_slice
-from dispatch.store.port import AttemptRow, Changes, Contents, GraphRow, IntentRow, SliceRow
+from dispatch.store.port import Changes, Contents, GraphRow, SliceRow
 from dispatch.text import storable
+from dispatch.unwritten import Unwritten, intent_row
 from dispatch.views import Merge, RouteDecision, RouteResult, SliceView
 from dispatch.weights import Weights, kind_of
 from harness import Assignment, SessionPhase, SessionState
@@ -108,11 +109,7 @@ class Machine:
         self.cap = 0
         self.now = 0.0
         self._effects: list[Effect] = []
-        self._slices: dict[SliceNode, None] = {}
-        self._revised: dict[SliceNode, None] = {}  # of these, the ones with another declared part
-        self._attempts: dict[tuple[str, int], tuple[Any, ...]] = {}  # what makes an `AttemptRow`, if there is a store
-        self._intents: dict[str, None] = {}  # registered or forgotten since the last write
-        self._graph_changed = True
+        self._unwritten = Unwritten()
         self._merged_at = 0.0  # the last merge's time: no two have the same, as `restore` sorts by it
 
     # --- in and out ------------------------------------------------------------------------------------------------
@@ -136,23 +133,11 @@ class Machine:
     @property
     def changed(self) -> bool:
         """Whether anything is not durable yet."""
-        if self._slices or self._attempts or self._intents or self._graph_changed:
-            return True
-        return self.journal is not None and bool(self.journal.rows)
+        return bool(self._unwritten) or (self.journal is not None and bool(self.journal.rows))
 
     def changes(self) -> Changes:
         """What is not durable yet: the last state of each row that changed."""
-        known, journal = self.graph.intents, self.journal
-        return Changes(
-            graph=GraphRow(self.graph_id, self.paused) if self._graph_changed else None,
-            slices=tuple([node.row() for node in self._slices]),
-            attempts=tuple([AttemptRow(*fields) for fields in self._attempts.values()]),
-            intents=tuple([_intent_row(known[name]) for name in self._intents if name in known]),
-            forgotten=tuple([name for name in self._intents if name not in known]),
-            revised=tuple([node.id for node in self._revised]),
-            log=() if journal is None else tuple(journal.rows),
-            keyframe=None if journal is None else journal.keyframe,
-        )
+        return self._unwritten.changes(GraphRow(self.graph_id, self.paused), self.graph, self.journal)
 
     def contents(self) -> Contents:
         """The whole graph as a store has it once all is written, less its attempts."""
@@ -160,7 +145,7 @@ class Machine:
         return Contents(
             graph=GraphRow(self.graph_id, self.paused),
             slices=tuple([node.row() for node in graph.nodes.values()]),
-            intents=tuple(sorted(map(_intent_row, graph.intents.values()), key=lambda row: row.seq)),
+            intents=tuple(sorted(map(intent_row, graph.intents.values()), key=lambda row: row.seq)),
         )
 
     def keyframe(self) -> Keyframe:
@@ -171,15 +156,11 @@ class Machine:
 
     def unwritten(self) -> tuple[str, ...]:
         """The ids of the slices whose changes are not durable yet."""
-        return tuple(node.id for node in self._slices)
+        return tuple(node.id for node in self._unwritten.slices)
 
     def written(self) -> None:
         """All that `changes` returned is durable."""
-        self._slices.clear()
-        self._revised.clear()
-        self._attempts.clear()
-        self._intents.clear()
-        self._graph_changed = False
+        self._unwritten.clear()
         if self.journal is not None:
             self.journal.written()
 
@@ -217,7 +198,7 @@ class Machine:
     def _take_in(self, contents: Contents) -> None:
         if contents.graph is not None:
             self.graph_id, self.paused = contents.graph.graph_id, contents.graph.paused
-            self._graph_changed = False
+            self._unwritten.graph = False
         self._recall(contents.slices)
         self.graph.restore(contents.slices)
         for row in contents.intents:
@@ -226,7 +207,8 @@ class Machine:
 
     def _take_up(self, node: SliceNode, alive: bool) -> None:
         if not alive:
-            self._note(node, "lost", CUT_OFF)  # when it ended nobody knows: no time is kept, nothing learned from it
+            # When it ended nobody knows: no time is kept, nothing learned from it.
+            self._unwritten.attempt(node, "lost", CUT_OFF)
             node.checkpoint = node.checkpoint or CUT_OFF
             self._move(node, CANCELED if node.canceling else QUEUED)
         elif node.canceling or node.state is PREEMPTED:
@@ -273,7 +255,7 @@ class Machine:
         self._move(node, RUNNING)
         if node in graph.room:
             graph.leave_room(node)
-        self._note(node)
+        self._unwritten.attempt(node)
         self._effects.append(Launch(self._assignment(node)))
 
     def _assignment(self, node: SliceNode) -> Assignment:
@@ -304,7 +286,7 @@ class Machine:
 
     def _move(self, node: SliceNode, state: SliceState) -> list[SliceNode]:
         assert state in TRANSITIONS[node.state], f"{node.id}: {node.state} -> {state}"
-        self._slices[node] = None
+        self._unwritten.slices[node] = None
         if self.journal is not None:
             self.journal.moved(node.slice.id, state)
         return self.graph.move(node, state)
@@ -320,21 +302,7 @@ class Machine:
     def _end_attempt(self, node: SliceNode, outcome: str, detail: str, checkpoint: str = "") -> None:
         node.ended_at = self.now
         node.ran_s += max(0.0, self.now - node.started_at)
-        self._note(node, outcome, detail, checkpoint)
-
-    def _note(self, node: SliceNode, outcome: str = "", detail: str = "", checkpoint: str = "") -> None:
-        """Keep the attempt's present state for the next write."""
-        name, attempt = node.slice.id, node.attempt
-        self._attempts[name, attempt] = (
-            name,
-            attempt,
-            node.branch,
-            node.started_at,
-            node.ended_at,
-            outcome,
-            detail,
-            checkpoint,
-        )
+        self._unwritten.attempt(node, outcome, detail, checkpoint)
 
     # --- enqueue ---------------------------------------------------------------------------------------------------
 
@@ -344,7 +312,7 @@ class Machine:
     def _add(self, slices: tuple[Slice, ...]) -> list[SliceNode]:
         admit(self.graph, slices)
         nodes = self.graph.add([canonical(slice_) for slice_ in slices], self.now)
-        self._slices.update(dict.fromkeys(nodes))
+        self._unwritten.slices.update(dict.fromkeys(nodes))
         return nodes
 
     # --- the operator's commands -----------------------------------------------------------------------------------
@@ -368,7 +336,7 @@ class Machine:
         if node.state in OCCUPYING:
             self._ask_to_stop(node)
             self.graph.ask_to_cancel(node)
-            self._slices[node] = None
+            self._unwritten.slices[node] = None
         else:
             node.ended_at = self.now
             self._move(node, CANCELED)
@@ -392,7 +360,7 @@ class Machine:
         if self.journal is not None:
             self.journal.revised = node.slice
         self.graph.revise(node, canonical(wanted))
-        self._slices[node] = self._revised[node] = None
+        self._unwritten.slices[node] = self._unwritten.revised[node] = None
 
     def _hold(self, command: Hold) -> NoNews | None:
         node = self._unfinished(command.slice_id, "hold")
@@ -410,7 +378,7 @@ class Machine:
 
     def _set_hold(self, node: SliceNode, reason: str) -> None:
         node.hold = reason
-        self._slices[node] = None
+        self._unwritten.slices[node] = None
         self.graph.settle(node)
 
     def _pause(self, command: Pause) -> NoNews | None:
@@ -427,7 +395,7 @@ class Machine:
 
     def _set_pause(self, reason: str) -> None:
         self.paused = reason
-        self._graph_changed = True
+        self._unwritten.graph = True
 
     def _unfinished(self, slice_id: str, wanted: str) -> SliceNode:
         node = self.graph.node(slice_id)
@@ -454,8 +422,8 @@ class Machine:
 
     def _register(self, intent: Intent, attached: list[SliceNode]) -> None:
         if intent.supersedes in self.graph.intents:
-            self._intents[intent.supersedes] = None
-        self._intents[intent.id] = None
+            self._unwritten.intents[intent.supersedes] = None
+        self._unwritten.intents[intent.id] = None
         self.graph.register(intent, attached)
 
     def _route(self, command: Route) -> Callable[[], RouteResult] | RouteResult | NoNews:
@@ -507,7 +475,7 @@ class Machine:
             self._end(node, report)
         elif before == (node.turns, node.branch, node.pull_request_url):
             return NO_NEWS
-        self._slices[node] = None
+        self._unwritten.slices[node] = None
         return None
 
     def _end(self, node: SliceNode, report: SessionState) -> None:
@@ -533,16 +501,12 @@ class Machine:
             return NO_NEWS
         node.error = storable(command.problem)
         node.stopping = False  # nobody was asked: another cancel asks again
-        self._slices[node] = None
+        self._unwritten.slices[node] = None
         return None
 
     def _remeasure(self, command: Remeasure) -> NoNews:
         """Nothing of its own: the pass that follows sees the new cap."""
         return NO_NEWS
-
-
-def _intent_row(entry: IntentEntry) -> IntentRow:
-    return IntentRow(entry.intent, entry.seq, tuple(node.id for node in entry.attached))
 
 
 _HANDLERS: dict[type, Callable[[Machine, Any], Any]] = {
