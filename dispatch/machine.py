@@ -133,7 +133,10 @@ class Machine:
     @property
     def changed(self) -> bool:
         """Whether anything is not durable yet."""
-        return bool(self._unwritten) or (self.journal is not None and bool(self.journal.rows))
+        rows = self._unwritten
+        if rows.slices or rows.attempts or rows.intents or rows.graph:
+            return True
+        return self.journal is not None and bool(self.journal.rows)
 
     def changes(self) -> Changes:
         """What is not durable yet: the last state of each row that changed."""
@@ -467,14 +470,13 @@ class Machine:
         node = self.graph.sessions.get(report.assignment_id)
         if node is None:
             return NO_NEWS
-        before = node.turns, node.branch, node.pull_request_url
+        if report.phase is SessionPhase.RUNNING and _known(report, node):
+            return NO_NEWS
         node.turns = max(node.turns, report.turns)
         node.branch = report.branch or node.branch
         node.pull_request_url = report.pull_request_url or node.pull_request_url
         if report.phase is not SessionPhase.RUNNING:
             self._end(node, report)
-        elif before == (node.turns, node.branch, node.pull_request_url):
-            return NO_NEWS
         self._unwritten.slices[node] = None
         return None
 
@@ -507,6 +509,15 @@ class Machine:
     def _remeasure(self, command: Remeasure) -> NoNews:
         """Nothing of its own: the pass that follows sees the new cap."""
         return NO_NEWS
+
+
+def _known(report: SessionState, node: SliceNode) -> bool:
+    """Whether the report of a session that goes on says nothing that its slice doesn't."""
+    return (
+        report.turns <= node.turns
+        and report.branch in ("", node.branch)
+        and report.pull_request_url in ("", node.pull_request_url)
+    )
 
 
 _HANDLERS: dict[type, Callable[[Machine, Any], Any]] = {

@@ -12,22 +12,19 @@ from dispatch.store.port import AttemptRow, Changes, GraphRow, IntentRow
 class Unwritten:
     """Marks of what has changed since the last write. The rows themselves are made when they are asked for."""
 
-    __slots__ = ("_attempts", "graph", "intents", "revised", "slices")
+    __slots__ = ("attempts", "graph", "intents", "revised", "slices")
 
     def __init__(self) -> None:
         self.graph = True
         self.slices: dict[SliceNode, None] = {}
         self.revised: dict[SliceNode, None] = {}  # of these, the ones with another declared part
         self.intents: dict[str, None] = {}  # registered or forgotten
-        self._attempts: dict[tuple[str, int], tuple[Any, ...]] = {}  # what makes an `AttemptRow`, if there is a store
-
-    def __bool__(self) -> bool:
-        return bool(self.slices or self._attempts or self.intents or self.graph)
+        self.attempts: dict[tuple[str, int], tuple[Any, ...]] = {}  # what makes an `AttemptRow`, if there is a store
 
     def attempt(self, node: SliceNode, outcome: str = "", detail: str = "", checkpoint: str = "") -> None:
         """Keep the present state of the node's attempt."""
         name, attempt = node.slice.id, node.attempt
-        self._attempts[name, attempt] = (
+        self.attempts[name, attempt] = (
             name,
             attempt,
             node.branch,
@@ -44,7 +41,7 @@ class Unwritten:
         return Changes(
             graph=row if self.graph else None,
             slices=tuple([node.row() for node in self.slices]),
-            attempts=tuple([AttemptRow(*fields) for fields in self._attempts.values()]),
+            attempts=tuple([AttemptRow(*fields) for fields in self.attempts.values()]),
             intents=tuple([intent_row(known[name]) for name in self.intents if name in known]),
             forgotten=tuple([name for name in self.intents if name not in known]),
             revised=tuple([node.id for node in self.revised]),
@@ -56,7 +53,7 @@ class Unwritten:
         """It is durable."""
         self.slices.clear()
         self.revised.clear()
-        self._attempts.clear()
+        self.attempts.clear()
         self.intents.clear()
         self.graph = False
 
