@@ -38,7 +38,7 @@ def history(
     graph: GraphName = "",
     json: Json = False,
 ) -> None:
-    """Tell what came in, what was decided and why; or how the graph was."""
+    """Tell what came in, what was decided, and why."""
     from dispatch.cli.ending import RefusedError
 
     if at and (slice_id or since or until):
@@ -52,7 +52,7 @@ def history(
 
 
 def replay(repo: GraphRepository = None, store: StoreUrl = "", graph: GraphName = "", json: Json = False) -> int:
-    """Play a graph's log again: do the same inputs give the same decisions?"""
+    """Check that what came in would be decided again as it was."""
     from dispatch.cli.output import output, print_document
     from dispatch.history import check
     from dispatch.view.history import verdict_document, verdict_lines

@@ -12,14 +12,14 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from dispatch import DispatchService, Slice, StoreError, UnitWeights
+from dispatch import DispatchService, Intent, Slice, StoreError, UnitWeights
 from dispatch.store import open_store
 from tests.integration.service_rig import LIMIT_S, Host, Places
 from tests.postgres_server import PostgresServer, installations
 
 PAGE = (Path(__file__).parents[2] / "docs" / "operations.md").read_text("utf-8")
 SQL = re.findall(r"^```sql\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
-DATABASE, SCHEMA, RUNNER, READER, CLAIMS, STATES = SQL
+DATABASE, SCHEMA, RUNNER, READER, DELETE, CLAIMS, STATES = SQL
 
 
 @pytest.fixture
@@ -91,6 +91,24 @@ def test_what_to_watch(server: PostgresServer) -> None:
     ((*_, seconds_left, _),) = server.execute(CLAIMS, "dispatch")
     assert seconds_left < 0
     assert server.execute(STATES, "dispatch") == [("work", "queued", 1), ("work", "running", 1)]
+
+
+def test_a_graph_is_deleted_with_all_that_is_kept_of_it(server: PostgresServer) -> None:
+    execute(server, DATABASE, "postgres")
+    execute(server, SCHEMA)
+    url = server.url("dispatch", "dispatch")
+    enqueue(url, "a")
+    with DispatchService(Host(), url, "shop-37496964", measures=Places(), weights=UnitWeights()) as service:
+        service.enqueue(Slice("b"), timeout=LIMIT_S)
+        service.declare_intent(Intent("i", "do it", scope="b"), timeout=LIMIT_S)
+    server.execute(DELETE, "dispatch")
+    tables = [
+        name for (name,) in server.execute("SELECT tablename FROM pg_tables WHERE schemaname = 'dispatch'", "dispatch")
+    ]
+    for name in {*tables} - {"schema_version"}:
+        column = "key" if name == "graphs" else "graph"
+        assert {key for (key,) in server.execute(f"SELECT {column} FROM dispatch.{name}", "dispatch")} <= {1}, name
+    assert ids(url) == ["a"]
 
 
 def test_a_backup_brings_all_graphs_back(server: PostgresServer, tmp_path: Path) -> None:
