@@ -8,8 +8,10 @@ from typing import Any
 import attrs
 from attrs.validators import instance_of, optional
 
+from dispatch.errors import InvalidTextError
 from dispatch.intent import Intent
 from dispatch.slice import Slice
+from dispatch.text import check_text
 from harness import Assignment, SessionPhase, SessionState
 
 TURNS_LIMIT = 2**31
@@ -18,6 +20,10 @@ TURNS_LIMIT = 2**31
 def _check_text(_: object, attribute: attrs.Attribute[str], value: object) -> None:
     if not isinstance(value, str):
         raise TypeError(f"{attribute.name} must be text, not {type(value).__name__}")
+    try:
+        check_text(value)
+    except ValueError as problem:
+        raise InvalidTextError(attribute.name, str(problem)) from None
 
 
 def _text() -> Any:

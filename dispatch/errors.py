@@ -29,6 +29,14 @@ class InvalidIntentError(DispatchError):
         self.field, self.problem = field, problem
 
 
+class InvalidTextError(DispatchError):
+    """A command brings a text that not every store can hold."""
+
+    def __init__(self, field: str, problem: str) -> None:
+        super().__init__(f"{field}: {problem}")
+        self.field, self.problem = field, problem
+
+
 class InvalidCommandError(DispatchError):
     """The slice's state has no room for the command."""
 

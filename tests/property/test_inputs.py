@@ -39,7 +39,9 @@ from tests.effort import examples
 
 IDS = st.sampled_from(["a", "b.1", "c_2"])
 SESSIONS = st.builds("{}@{}".format, IDS, st.integers(1, 9))
-ANY = ANY_TEXT | st.just("x" * (STORED_LIMIT + 1))  #: what a caller may say, and the machine cuts and cleans
+LONG = st.just("x" * (STORED_LIMIT + 1))
+ANY = ANY_TEXT | LONG  #: what comes from outside, and the machine cuts and cleans
+SAID = GOOD_TEXT | LONG  #: what a caller may say, and the machine cuts
 TEXTS = st.lists(GOOD_TEXT, max_size=2).map(tuple)
 RECIPES = edited(
     st.just(Recipe()),
@@ -62,16 +64,16 @@ REPORTS = edited(
 PROOFS = st.builds(Proof, ANY, st.lists(ANY, max_size=2).map(tuple))
 COMMANDS: dict[type, st.SearchStrategy[Command]] = {
     Enqueue: st.builds(Enqueue, st.lists(SLICES, max_size=3).map(tuple)),
-    MarkMerged: st.builds(MarkMerged, IDS, ANY),
+    MarkMerged: st.builds(MarkMerged, IDS, SAID),
     Cancel: st.builds(Cancel, IDS),
     Retry: st.builds(Retry, IDS),
     Revise: st.builds(Revise, SLICES),
-    Hold: st.builds(Hold, IDS, ANY),
-    Release: st.builds(Release, IDS, ANY),
-    Pause: st.builds(Pause, ANY),
-    Resume: st.builds(Resume, ANY),
+    Hold: st.builds(Hold, IDS, SAID),
+    Release: st.builds(Release, IDS, SAID),
+    Pause: st.builds(Pause, SAID),
+    Resume: st.builds(Resume, SAID),
     DeclareIntent: st.builds(DeclareIntent, INTENTS, st.booleans()),
-    Route: st.builds(Route, INTENTS, ANY, st.none() | SLICES, st.none() | PROOFS),
+    Route: st.builds(Route, INTENTS, SAID, st.none() | SLICES, st.none() | PROOFS),
     Observe: st.builds(Observe, REPORTS),
     Remeasure: st.just(Remeasure()),
     RequestFailed: st.builds(RequestFailed, SESSIONS, ANY),

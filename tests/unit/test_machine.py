@@ -36,6 +36,7 @@ from dispatch.errors import (
     InvalidCommandError,
     InvalidIntentError,
     InvalidSliceError,
+    InvalidTextError,
     SliceExistsError,
     SliceFinishedError,
     UnknownIntentError,
@@ -712,15 +713,38 @@ def test_a_missing_title_becomes_the_id() -> None:
 
 
 @pytest.mark.parametrize("text", ["a\0b", "a\ud800b", "x" * 70_000])
-def test_texts_from_outside_are_kept_as_far_as_a_store_can(text: str) -> None:
+def test_what_agents_say_is_kept_as_far_as_a_store_can(text: str) -> None:
     rig = in_state(QUEUED)
+    rig.report("other", SessionPhase.FAILED, error=text, detail=text, checkpoint=text, branch=text)
+    row = {row.slice.id: row for row in rig.machine.changes().slices}["other"]
+    assert {row.error, row.checkpoint} == {text[:65_536].replace("\0", "\ufffd").replace("\ud800", "\ufffd")}
+
+
+def test_what_operators_say_is_kept_as_far_as_a_store_can() -> None:
+    rig, text = in_state(QUEUED), "x" * 70_000
     rig.do(Hold("x", text))
     rig.do(Pause(text))
-    rig.report("other", SessionPhase.FAILED, error=text, detail=text, checkpoint=text, branch=text)
     rig.do(MarkMerged("x", text))
-    row = {row.slice.id: row for row in rig.machine.changes().slices}
-    kept = [rig.machine.paused, row["x"].hold, row["x"].pull_request_url, row["other"].error, row["other"].checkpoint]
-    assert set(kept) == {text[:65_536].replace("\0", "\ufffd").replace("\ud800", "\ufffd")}
+    row = {row.slice.id: row for row in rig.machine.changes().slices}["x"]
+    assert {rig.machine.paused, row.hold, row.pull_request_url} == {text[:65_536]}
+
+
+@pytest.mark.parametrize(
+    ("field", "command"),
+    [
+        ("reason", lambda text: Hold("x", text)),
+        ("reason", lambda text: Release("x", text)),
+        ("reason", Pause),
+        ("reason", Resume),
+        ("pull_request_url", lambda text: MarkMerged("x", text)),
+        ("message", lambda text: Route(Intent("i", "do it"), text)),
+    ],
+)
+@pytest.mark.parametrize("text", ["a\0b", "a\ud800b"])
+def test_what_no_store_can_hold_is_refused_by_field(field: str, command: Callable[[str], object], text: str) -> None:
+    with pytest.raises(InvalidTextError) as refused:
+        command(text)
+    assert refused.value.field == field
 
 
 # --- coming back --------------------------------------------------------------------------------------------------

@@ -25,6 +25,7 @@ EXPORTS: dict[ModuleType, list[str]] = {
         "InvalidCommandError",
         "InvalidIntentError",
         "InvalidSliceError",
+        "InvalidTextError",
         "LearnedWeights",
         "MemoryStore",
         "Merge",
