@@ -181,7 +181,9 @@ def _fault(rng: random.Random, means: Means, delay_s: float) -> Fate:
     early = rng.random() < 0.25
     match means:
         case Means.SUSPENDED | Means.PARTED:
-            return attrs.evolve(drawn, way=rng.choice(WAYS), moment=rng.choice(ORDERS), awaits=False)
+            way = rng.choice(WAYS)  # who is back before its heir has looked renews a claim that ran out
+            moment = rng.choice(ORDERS if way == "told" else ORDERS[1:])
+            return attrs.evolve(drawn, way=way, moment=moment, awaits=False)
         case Means.UNANSWERED:
             moment = rng.choice(("after", "after", "after", "before", "beside"))
             passage = rng.randint(1, 8) if early else 1

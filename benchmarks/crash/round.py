@@ -6,7 +6,6 @@ import contextlib
 import json
 import os
 import random
-import re
 import select
 import signal
 import subprocess
@@ -23,14 +22,12 @@ from benchmarks.crash.faults import befall, ended, resumed
 from benchmarks.crash.plan import Plan, plan_of
 from benchmarks.crash.scene import GRAPH, Scene
 from benchmarks.crash.stores import Kept, PostgresKept
-from benchmarks.crash.succession import Succession
+from benchmarks.crash.succession import OUT_OF_REACH, Succession
 
 LIMIT_S = 90.0  #: no step takes so long on any machine that is of use
 PATIENCE_S = 2.0  #: how long after the first agent's start a run may take to come by the place where it is to die
 PROBLEMS = 3  #: after so many a round is brought to its end
 FINISHES = 5  #: runs that are left alone, at most, until all is merged
-
-OUT_OF_REACH = re.compile(r"(stopped before what had changed was written: .*\n)?error: .*(lost|out of reach).*\n")
 
 # A shell that starts a program in the background ignores SIGINT for it, and for all that it starts in turn.
 HEEDING = (
@@ -283,7 +280,9 @@ class Round:
         succession = Succession(self, self.kept, self._runs, process)
         taken = succession.happen(fate, self.scene.ledger_size())
         self._problems += succession.problems
-        if taken is not None:
+        if taken is None:
+            process.kill()
+        else:
             self.tally.struck[fate.means] += 1
             self.tally.refused += taken.refused
             self._takeovers.append(taken)

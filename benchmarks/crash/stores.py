@@ -43,6 +43,10 @@ class Kept(Protocol):
         """All that the product keeps, but for the claim."""
         ...
 
+    def epoch(self) -> int:
+        """Of the last claim."""
+        ...
+
     def expire(self) -> None:
         """As if so much time had gone by for the store's clock that the claim has run out."""
         ...
@@ -69,6 +73,14 @@ class SqliteKept:
         with self._copy() as connection:
             assert connection is not None, "there is a graph"
             return [connection.execute(f"SELECT * FROM {table} ORDER BY 1, 2, 3").fetchall() for table in _ALL]
+
+    def epoch(self) -> int:
+        """Read while somebody may write: a copy that was torn tells nothing yet."""
+        with contextlib.suppress(sqlite3.DatabaseError), self._copy() as connection:
+            assert connection is not None, "there is a graph"
+            ((epoch,),) = connection.execute("SELECT epoch FROM claims")
+            return int(epoch)
+        return 0
 
     def expire(self) -> None:
         with contextlib.closing(sqlite3.connect(self._file, timeout=30)) as connection, connection:
@@ -112,6 +124,10 @@ class PostgresKept:
         with self.server.connection(self.database) as connection:
             read = "SELECT t::text FROM dispatch.{} AS t ORDER BY 1"
             return [connection.execute(read.format(table).encode()).fetchall() for table in _ALL]
+
+    def epoch(self) -> int:
+        ((epoch,),) = self.server.execute("SELECT epoch FROM dispatch.claims", self.database)
+        return int(epoch)
 
     def expire(self) -> None:
         self.server.execute(_EXPIRE.format("dispatch."), self.database)

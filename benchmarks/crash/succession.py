@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import signal
 import subprocess
 import time
@@ -14,6 +15,9 @@ from benchmarks.crash.fates import Fate, Means
 from benchmarks.crash.faults import silence, suspended
 from benchmarks.crash.stores import CLAIM_S, Kept, PostgresKept
 
+#: What a run says whose store is out of reach when all is done, with what it could not write before.
+OUT_OF_REACH = re.compile(r"(stopped before what had changed was written: .*\n)?error: .*(lost|out of reach).*\n")
+HEIR_S = 20.0  #: within so many seconds an heir has claimed, unless it can't
 NOTICED_S = 10.0  #: within so many seconds a server knows that a client was killed
 
 
@@ -42,12 +46,17 @@ class Succession:
 
     def happen(self, fate: Fate, offset: int) -> Takeover | None:
         """The heir is killed a while after its first agent began; and after the run that it succeeds has ended, unless
-        that is to wake up `alone`. None if that one had come to its end already, and was about to exit."""
+        that is to wake up `alone`. None if nothing was taken over: that one had come to its end already, and was about
+        to exit; or it was suspended with a lock, for which its heir waits before it claims."""
         idle, alone = not self._runs.alive(), fate.moment == "alone"
         with self._out_of_the_way(fate.means):
+            epoch = self._kept.epoch()
             self._heir = self._start_heir(fate)
             if fate.moment != "early":
-                self._await_heir(offset, self._runs.limit_s if alone else self._runs.patience_s)
+                if not self._claims(epoch) and (alone or fate.way != "told"):
+                    self._end_heir(1, blocked=True)
+                    return None
+                self._await_heir(offset, self._runs.patience_s)  # the other may hold what its sessions wait for
             if alone:
                 self._end_heir(1)
             before = self._kept.dump() if alone else None
@@ -73,6 +82,16 @@ class Succession:
         told = ("--take-over",) if fate.way == "told" else ()
         return self._runs.start(f"{self._run}-heir", *told, direct=True)
 
+    def _claims(self, epoch: int) -> bool:
+        """Whether the heir follows that epoch within its time. It tells nobody when it does."""
+        assert self._heir is not None
+        end = time.monotonic() + HEIR_S
+        while self._heir.poll() is None and time.monotonic() < end:
+            if self._kept.epoch() > epoch:
+                return True
+            time.sleep(0.05)
+        return self._kept.epoch() > epoch
+
     def _await_heir(self, offset: int, limit_s: float) -> None:
         assert self._heir is not None
         pidfd = os.pidfd_open(self._heir.pid)
@@ -81,13 +100,13 @@ class Succession:
         finally:
             os.close(pidfd)
 
-    def _end_heir(self, others: int) -> None:
+    def _end_heir(self, others: int, *, blocked: bool = False) -> None:
         """Killed, and no connection of it is left: only so many of others."""
         assert self._heir is not None
         self._heir.kill()
         code = self._heir.wait()
-        if code not in (0, 1, -signal.SIGKILL):
-            said = self._runs.said(f"{self._run}-heir")
+        said = self._runs.said(f"{self._run}-heir")
+        if code not in (0, 1, -signal.SIGKILL) and not (blocked and said.startswith("error: ")):
             self.problems.append(f"the heir of run {self._run} ended with {code} and said {said[-2000:]!r}")
         end = time.monotonic() + NOTICED_S
         while isinstance(self._kept, PostgresKept) and self._kept.connected() > others and time.monotonic() < end:
@@ -101,6 +120,8 @@ class Succession:
         last = (said.splitlines() or [""])[-1]
         told = last.startswith("error: ") and "taken over by another process" in last
         if idle and code in (0, 1) and not said:
+            return None
+        if code == 2 and OUT_OF_REACH.fullmatch(said):  # it came to its end while it was cut off
             return None
         if code != 2 or not told or "Traceback" in said:
             self.problems.append(f"run {self._run}, which was taken over, ended with {code} and said {said!r}")

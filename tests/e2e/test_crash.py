@@ -20,11 +20,12 @@ TROUBLES = (
     Fate(Means.STORE, place="postgres.before-claim-commit", passage=1),
     Fate(Means.RESTART, 0.1, lasts_s=0.1, awaits=True),
     Fate(Means.SUSPENDED, 0.1, moment="alone", way="expired"),
-    Fate(Means.UNANSWERED, 0.05, "COMMIT", 1, "after", awaits=True),
-    Fate(Means.STORE, 0.1, "postgres.inside-write", 2),
+    Fate(Means.UNANSWERED, 0.0, "COMMIT", 1, "after", awaits=True),
+    Fate(Means.STORE, 0.1, "postgres.inside-write", 4),
     Fate(Means.PARTED, 0.1, moment="beside", way="told"),
-    Fate(Means.RESET, 0.1, then_s=0.2),
-    Fate(Means.SILENT, 0.1, lasts_s=0.8, then_s=0.1),
+    Fate(Means.RESET, 0.05),
+    Fate(Means.SILENT, 0.05, lasts_s=0.6, within=True),
+    Fate(Means.INSTANT, 0.05),
 )
 
 
