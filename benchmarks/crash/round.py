@@ -330,6 +330,8 @@ class Round:
         excused = fate.means in FAULTS and code == 2 and OUT_OF_REACH.fullmatch(said)
         if (code not in allowed or said) and not excused:
             self._problems.append(f"run {self._runs} ({fate.words}) ended with {code} and said {said[-2000:]!r}")
+        if excused and not (self.scene.folder / "runs" / f"{self._runs}.out").read_text():
+            return  # it never began, and took nothing up that an earlier one has left
         self._problems += [f"after run {self._runs} ({fate.words}): {what}" for what in self.scene.left()]
 
     # --- commands --------------------------------------------------------------------------------------------------

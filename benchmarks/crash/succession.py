@@ -48,9 +48,9 @@ class Succession:
         """The heir is killed a while after its first agent began; and after the run that it succeeds has ended, unless
         that is to wake up `alone`. None if nothing was taken over: that one had come to its end already, and was about
         to exit; or it was suspended with a lock, for which its heir waits before it claims."""
-        idle, alone = not self._runs.alive(), fate.moment == "alone"
+        alone = fate.moment == "alone"
         with self._out_of_the_way(fate.means):
-            epoch = self._kept.epoch()
+            idle, epoch = not self._runs.alive(), self._kept.epoch()
             self._heir = self._start_heir(fate)
             if fate.moment != "early":
                 if not self._claims(epoch) and (alone or fate.way != "told"):
