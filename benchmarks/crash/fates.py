@@ -182,7 +182,8 @@ def _fault(rng: random.Random, means: Means, delay_s: float) -> Fate:
     match means:
         case Means.SUSPENDED | Means.PARTED:
             way = rng.choice(WAYS)  # who is back before its heir has looked renews a claim that ran out
-            moment = rng.choice(ORDERS if way == "told" else ORDERS[1:])
+            soon = way == "told" and means is Means.SUSPENDED
+            moment = rng.choice(ORDERS if soon else ORDERS[1:])
             return attrs.evolve(drawn, way=way, moment=moment, awaits=False)
         case Means.UNANSWERED:
             moment = rng.choice(("after", "after", "after", "before", "beside"))

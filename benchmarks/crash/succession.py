@@ -66,7 +66,8 @@ class Succession:
             self._await_heir(offset, self._runs.limit_s)
         self._end_heir(0)
         changed = alone and self._kept.dump() != before
-        return self._judged(code, idle, changed, refusals)
+        through = idle or fate.moment == "early"  # it may have been, by the time that its heir claimed
+        return self._judged(code, through, changed, refusals)
 
     def _out_of_the_way(self, means: Means) -> contextlib.AbstractContextManager[None]:
         if means is Means.SUSPENDED:
@@ -115,11 +116,11 @@ class Succession:
     def _refusals(self) -> int:
         return self._kept.refusals() if isinstance(self._kept, PostgresKept) else 0
 
-    def _judged(self, code: int, idle: bool, changed: bool, refusals: int) -> Takeover | None:
+    def _judged(self, code: int, through: bool, changed: bool, refusals: int) -> Takeover | None:
         said = self._runs.said(str(self._run))
         last = (said.splitlines() or [""])[-1]
         told = last.startswith("error: ") and "taken over by another process" in last
-        if idle and code in (0, 1) and not said:
+        if through and code in (0, 1) and not said:
             return None
         if code == 2 and OUT_OF_REACH.fullmatch(said):  # it came to its end while it was cut off
             return None
