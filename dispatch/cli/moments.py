@@ -9,6 +9,7 @@ from collections.abc import Callable
 import typer
 
 _AGO = re.compile(r"(\d+(?:\.\d+)?)([smhd])")
+_ENTRY = re.compile(r"\d{1,19}")
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 FORMS = "2026-11-30, 2026-11-30T17:10 (UTC, unless it says otherwise), or 90s, 30m, 2h, 3d for so long ago"
 
@@ -27,7 +28,7 @@ def moment_of(text: str, now: float, option: str) -> float:
 
 def reached(text: str, now: float, option: str) -> Callable[[int, float], bool]:
     """Whether an entry, by its number and time, comes after the moment or entry that `text` names."""
-    if text.strip().isdecimal():
+    if _ENTRY.fullmatch(text.strip()):
         number = int(text)
         return lambda seq, _: seq > number
     until = moment_of(text, now, option)

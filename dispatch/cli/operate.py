@@ -98,7 +98,7 @@ def _owned(slice_id: str, repository: Path | None, url: str, name: str) -> Itera
     from dispatch.cli.places import known_slice
     from dispatch.errors import OwnedElsewhereError
     from dispatch.service import DispatchService
-    from dispatch.view.text import hold_words
+    from dispatch.view.text import clean, hold_words
 
     choice = Choice.at(url, repository)
     found = choice.graph(name, changing=True)
@@ -113,5 +113,5 @@ def _owned(slice_id: str, repository: Path | None, url: str, name: str) -> Itera
     with service:
         yield service
         view = service.get(slice_id)
-        held = f", {hold_words(view.hold)}" if view.hold else ""
+        held = f", {clean(hold_words(view.hold))}" if view.hold else ""
         sys.stdout.write(f"{view.id} is {view.state.value.replace('_', ' ')}{held}\n")

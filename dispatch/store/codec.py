@@ -27,6 +27,7 @@ Columns = tuple[Any, ...]  #: what a database binds or gives: str, int and float
 Row = TypeVar("Row")
 
 ORPHANED_ATTEMPT = "an attempt was written at a slice that is not stored; write the slice before it or with it"
+NAME_LIMIT = 512  #: of 4 bytes each: PostgreSQL finds no row by a text of above 2,704
 _INTEGER_LIMIT = 2**63
 _STATES = {state.value: state for state in SliceState}
 _URGENCIES = {urgency.name.lower(): urgency for urgency in Urgency}
@@ -58,6 +59,8 @@ def check(changes: Changes) -> None:
 
 def check_name(graph: str) -> None:
     """Raises `StoreError` for a graph name that not every database keeps."""
+    if len(graph) > NAME_LIMIT:
+        raise StoreError(f"the graph's name is {len(graph):,} characters long; {NAME_LIMIT} is the most")
     _check_text("the graph's name", (graph,))
 
 

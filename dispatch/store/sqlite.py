@@ -37,7 +37,7 @@ from dispatch.store.ownership import (
 )
 from dispatch.store.port import Changes, Claim, Contents, SliceRow
 from dispatch.store.process import Owner, Presence, presence_of, this_process
-from dispatch.store.sqlite_file import INHERITED, connect, connect_to_read, meaning, refuse_after_fork
+from dispatch.store.sqlite_file import INHERITED, connect, connect_to_read, identity, meaning, refuse_after_fork
 from dispatch.store.sqlite_following import SqliteLook
 from dispatch.store.sqlite_history import SqliteHistory
 from dispatch.store.sqlite_rows import SQL, contents, find, held_claim, now_of
@@ -158,7 +158,7 @@ class SqliteStore:
             mine = self._take(connection, graph)
             killpoint("sqlite.before-claim-commit")
         killpoint("sqlite.after-claim-commit")
-        self._mine, self._file = mine, _identity(self.path)
+        self._mine, self._file = mine, identity(self.path)
         return mine
 
     def _hindrance(self, connection: sqlite3.Connection, graph: str, outlasted: Held | None) -> Wait | None:
@@ -268,7 +268,7 @@ class SqliteStore:
 
     def _open(self) -> sqlite3.Connection:
         refuse_after_fork(self.path)
-        if self._file is not None and self._file != _identity(self.path):
+        if self._file is not None and self._file != identity(self.path):
             raise StoreError(f"{self.path} was removed or replaced while in use; put it back, or start again")
         if self._connection is None:
             self._connection = self._connect(self.path)
@@ -278,15 +278,6 @@ class SqliteStore:
         connection, self._connection = self._connection, None
         if connection is not None:
             connection.close()
-
-
-def _identity(path: Path) -> tuple[int, int]:
-    """Device and inode; (0, 0) for what isn't there."""
-    try:
-        found = path.stat()
-    except FileNotFoundError:
-        return (0, 0)
-    return (found.st_dev, found.st_ino)
 
 
 _stores: weakref.WeakSet[SqliteStore] = weakref.WeakSet()

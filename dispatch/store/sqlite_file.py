@@ -102,6 +102,15 @@ def meaning(error: sqlite3.Error, path: Path) -> DispatchError:
             return StoreError(f"{path} can't be used: {error}")
 
 
+def identity(path: Path) -> tuple[int, int]:
+    """Device and inode; (0, 0) for what isn't there."""
+    try:
+        found = path.stat()
+    except FileNotFoundError:
+        return (0, 0)
+    return (found.st_dev, found.st_ino)
+
+
 def refuse_after_fork(path: Path) -> None:
     """Raises `StoreError` for a file that the parent had open: a new connection would be no better than the old one.
 

@@ -8,11 +8,12 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from dispatch.errors import StoreUnavailableError
 from dispatch.store.following import Position
 from dispatch.store.ownership import live_claim
 from dispatch.store.port import Claim, Contents
 from dispatch.store.process import Owner, Presence
-from dispatch.store.sqlite_file import connect_to_read, meaning
+from dispatch.store.sqlite_file import connect_to_read, identity, meaning
 from dispatch.store.sqlite_rows import SQL, contents, find, held_claim, now_of
 
 STEP_S = 0.05  #: between two looks at the counter, each of which costs some microseconds and touches no disk
@@ -25,10 +26,13 @@ class SqliteLook:
         self, path: Path, graph: str, clock: Callable[[], float] | None, presence: Callable[[Owner], Presence]
     ) -> None:
         self._path, self._graph, self._clock, self._presence = path, graph, clock, presence
+        self._file = identity(path)
         self._connection = connect_to_read(path)
         self._count = -1
 
     def position(self) -> Position:
+        if identity(self._path) != self._file:  # in the file that is still open nothing will ever change
+            raise StoreUnavailableError(f"{self._path} was removed or replaced")
         with self._meaningful():
             self._count = self._counter()
             return self._position()[0]

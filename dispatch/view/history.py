@@ -10,6 +10,7 @@ from typing import Any
 import attrs
 from rich.text import Text
 
+from dispatch.errors import StoreError
 from dispatch.history import Verdict
 from dispatch.inputs import OPEN, PASS, REPORT, REVISE
 from dispatch.intent import Urgency
@@ -42,9 +43,17 @@ class Told:
 
     @classmethod
     def of(cls, row: LogRow, names: Mapping[int, str]) -> Told:
-        """`names`: the slices' ids by their places in enqueue order."""
-        fields, decided = json.loads(row.input), json.loads(row.decisions)
-        return cls(row, _came_in(row, fields, names), tuple(_decisions(row, decided)))
+        """`names`: the slices' ids by their places in enqueue order.
+
+        Raises `StoreError` for an entry that this program did not write.
+        """
+        try:
+            fields, decided = json.loads(row.input), json.loads(row.decisions)
+            return cls(row, _came_in(row, fields, names), tuple(_decisions(row, decided)))
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise StoreError(
+                f"entry {row.seq} of the log can't be read ({error!r}); --since and --until leave it out"
+            ) from error
 
     def concerns(self, slice_id: str) -> bool:
         return self.came_in.concerns(slice_id) or any(words.concerns(slice_id) for words in self.decided)

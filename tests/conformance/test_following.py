@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import attrs
 import pytest
 
-from dispatch.errors import StoreError
+from dispatch.errors import StoreError, StoreUnavailableError
 from dispatch.store import Changes, GraphRow, Store, following
 from dispatch.store.following import CanBeFollowed, Follower, Look
 from dispatch.store.port import LogRow
 from dispatch.store.process import Presence
+from dispatch.store.sqlite import SqliteStore
 from tests.conformance.store_rig import ADAPTERS, Opener, World, slice_row
 
 LIMIT_S = 20.0
@@ -190,3 +193,30 @@ def test_closing_is_no_end(store: Store, follower: Follower) -> None:
     store.write(batch(1))
     assert follower.wait(LIMIT_S)
     assert len(follower.read()[0].slices) == 1
+
+
+@pytest.mark.parametrize("replaced", [False, True])
+def test_a_file_that_was_taken_away_is_not_followed_any_further(tmp_path: Path, replaced: bool) -> None:
+    """Whoever has it open still would, and nothing would ever change in it."""
+    path, fresh = tmp_path / "graphs.db", tmp_path / "fresh.db"
+    with contextlib.ExitStack() as ending:
+        stores = [SqliteStore(each) for each in (path, fresh)]
+        for store, number in zip(stores, (1, 2), strict=True):
+            ending.callback(store.release)
+            store.claim("default")
+            store.write(batch(1) if number == 1 else attrs.evolve(batch(1), slices=(slice_row("other"),)))
+        with stores[0].follow("default") as follower:
+            follower.read()
+            for store in stores:
+                store.release()
+            path.unlink()
+            if replaced:
+                fresh.rename(path)
+            with pytest.raises(StoreUnavailableError, match="removed or replaced"):
+                follower.wait(LIMIT_S)
+            if not replaced:
+                with pytest.raises(StoreError, match="there is no store"):
+                    follower.read()
+            else:
+                assert follower.wait(LIMIT_S)
+                assert [row.slice.id for row in follower.read()[0].slices] == ["other"]

@@ -319,7 +319,7 @@ def test_an_attempt_needs_its_slice_and_a_refused_batch_writes_nothing(store: St
     assert store.load().attempts == (attempt_row("c"),)
 
 
-@pytest.mark.parametrize("name", ["\0", "\ud800"])
+@pytest.mark.parametrize("name", ["\0", "\ud800", "x" * 513])
 def test_a_graph_name_that_not_every_database_keeps_is_refused(handle: Opener, name: str) -> None:
     store = handle()
     with pytest.raises(StoreError):
@@ -327,6 +327,14 @@ def test_a_graph_name_that_not_every_database_keeps_is_refused(handle: Opener, n
     store.claim("default")
     with pytest.raises(StoreError):
         store.peek(name)
+
+
+def test_the_longest_graph_name_is_kept(handle: Opener) -> None:
+    name = "".join(map(chr, range(0x1F300, 0x1F300 + 512)))  # 4 bytes each, which no compression makes less
+    store = handle()
+    store.claim(name)
+    store.write(Changes(GraphRow("g")))
+    assert handle().peek(name)[0].graph == GraphRow("g")
 
 
 # -- who owns a graph ----------------------------------------------------------------------------------------------

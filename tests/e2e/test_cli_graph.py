@@ -100,6 +100,8 @@ def test_a_graph_at_rest_is_operated_on_and_nothing_starts(desk: Desk) -> None:
         (("hold", "a"), "a is queued, held\n"),
         (("release", "a"), "a is queued\n"),
         (("retry", "bad"), "bad is queued\n"),
+        (("hold", "bad", "--reason", "\x1b[31mred"), "bad is queued, held: red\n"),
+        (("release", "bad"), "bad is queued\n"),
         (("cancel", "bad"), "bad is canceled\n"),
     ]
     for words, answer in steps:

@@ -38,6 +38,11 @@ def test_what_is_no_moment_is_refused_with_the_forms_there_are(text: str) -> Non
         moment_of(text, NOW, "--since")
 
 
+def test_what_is_longer_than_any_number_of_an_entry_is_no_moment() -> None:
+    with pytest.raises(typer.BadParameter, match="is no moment"):
+        reached("9" * 5000, NOW, "--at")
+
+
 def test_a_number_is_an_entry_and_everything_else_a_time() -> None:
     assert [reached("12", NOW, "--at")(seq, 0.0) for seq in (11, 12, 13)] == [False, False, True]
     assert [reached("10s", NOW, "--at")(1, at) for at in (NOW - 11, NOW - 10, NOW - 9)] == [False, False, True]

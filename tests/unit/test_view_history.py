@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from dispatch.errors import StoreError
 from dispatch.history import Difference, Verdict
 from dispatch.inputs import _DECODERS, OPEN
 from dispatch.store.port import AttemptRow, LogRow
@@ -51,6 +52,22 @@ SAID: list[tuple[str, dict[str, Any], str, set[str]]] = [
     ("request_failed", {"session": "a@1", "problem": "gone"}, "a@1: gone", {"a"}),
     ("of the future", {}, "of the future", set()),
 ]
+
+
+@pytest.mark.parametrize(
+    ("given", "decided"),
+    [
+        ("{", "{}"),
+        ("{}", "{"),
+        ("[]", "{}"),
+        ("{}", "[1]"),
+        ("{}", "{}"),
+        ('{"session":"a@1","phase":"x"}', '{"moved":[1]}'),
+    ],
+)
+def test_an_entry_that_can_not_be_read_is_refused_by_its_number(given: str, decided: str) -> None:
+    with pytest.raises(StoreError, match=r"entry 7 of the log can't be read"):
+        Told.of(LogRow(7, 2, AT, 4, False, "report", given, decided), NAMES)
 
 
 def named(value: object) -> str:
