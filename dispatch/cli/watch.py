@@ -23,7 +23,7 @@ from dispatch.offline import states
 from dispatch.owner import reach
 from dispatch.service import DispatchService
 from dispatch.slice import FINISHED
-from dispatch.view.events import Event, events_between
+from dispatch.view.events import Event, as_durable, events_between
 from dispatch.view.frame import Scene
 from dispatch.view.standing import Standing, standing
 from dispatch.views import SliceView, Snapshot
@@ -83,7 +83,7 @@ class Watch:
         self._interrupts, self._notices, self._clock = interrupts, notices, clock
         self._reviews, self._began_at = reviews, began_at
         self._seen = -1
-        self._snapshot = before
+        self._snapshot = self._told = before
         self._counts = states(before.slices)
         self._standing = Standing({}, (), over=False)
         self._waits: dict[str, str] = {}
@@ -123,12 +123,13 @@ class Watch:
         began = self._clock()
         if began < (self._next_look if self._host.running() else self._looked + SOONEST_S):
             return
-        before, snapshot = self._snapshot, self._service.snapshot()
+        snapshot = self._service.snapshot()
+        before, self._told = self._told, as_durable(self._told, snapshot)
         self._seen, self._snapshot = changes, snapshot
         self._counts = states(snapshot.slices)
         self._standing = Standing({}, (), over=False) if snapshot.running else standing(snapshot)
         self._waits = {name: self._why(name) for name in snapshot.frontier[: min(WAITS, self._screen.rows)]}
-        news = [*self._notices.taken(), *events_between(before, snapshot)]
+        news = [*self._notices.taken(), *events_between(before, self._told)]
         self._add(sorted(news, key=lambda event: event.at))
         self._looked = self._clock()
         self._next_look = self._looked + max(SOONEST_S, SHARE * (self._looked - began))
@@ -212,8 +213,8 @@ class Watch:
 
     def _outcome(self) -> Outcome:
         """From a last look, at leisure."""
-        before, snapshot = self._snapshot, self._service.snapshot()
-        news = [*self._news, *events_between(before, snapshot)]
+        snapshot = self._service.snapshot()
+        news = [*self._news, *events_between(self._told, as_durable(self._told, snapshot))]
         self._counts = states(snapshot.slices)
         self._screen.show(self._scene(snapshot), news)
         return Outcome(snapshot, standing(snapshot))

@@ -30,6 +30,16 @@ class Event:
     detail: str = ""
 
 
+def as_durable(before: Snapshot | None, after: Snapshot) -> Snapshot:
+    """`after` with slices whose change is not on the disk yet as they were `before`: nothing has come of it so far."""
+    waiting = frozenset(after.store.unwritten)
+    if not waiting:
+        return after
+    known = {view.id: view for view in before.slices} if before is not None else {}
+    slices = (known.get(view.id) if view.id in waiting else view for view in after.slices)
+    return attrs.evolve(after, slices=tuple(view for view in slices if view is not None))
+
+
 def events_between(before: Snapshot | None, after: Snapshot) -> list[Event]:
     """In order of time. An attempt that began and ended between the two is told by its end alone."""
     if before is None:

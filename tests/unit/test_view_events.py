@@ -6,7 +6,7 @@ import pytest
 from dispatch.commands import Cancel, DeclareIntent, Enqueue, Hold, MarkMerged, Pause, Release, Resume, Retry
 from dispatch.intent import Intent, Urgency
 from dispatch.slice import Slice, TouchSet
-from dispatch.view.events import events_between
+from dispatch.view.events import as_durable, events_between
 from dispatch.views import StoreStatus
 from harness import Recipe, SessionPhase
 from tests.unit.graph_rig import BEGAN_AT, Graph
@@ -159,3 +159,19 @@ def test_what_ended_is_told_with_the_time_of_its_end(phase: SessionPhase) -> Non
     graph.report("low", phase)
     graph.now += 5
     assert [event.at - BEGAN_AT for event in events_between(before, graph.snapshot())] == [5, 5]
+
+
+def test_what_is_not_on_the_disk_yet_is_told_once_it_is() -> None:
+    graph = Graph(Slice("a"), Slice("b", depends_on=("a",)))
+    graph.open(1)
+    before = graph.snapshot()
+    graph.merge("a")
+    graph.do(Enqueue((Slice("c"),)))
+    away = attrs.evolve(graph.snapshot(), store=StoreStatus("u", False, BEGAN_AT, "gone", ("a", "b", "c")))
+    durable = as_durable(before, away)
+    assert [view.id for view in durable.slices] == ["a", "b"]
+    assert [event.what for event in events_between(before, durable)] == ["store"]
+    assert as_durable(None, away).slices == ()
+    later = as_durable(durable, graph.snapshot())
+    told = [(event.what, event.slice_id) for event in events_between(durable, later)]
+    assert {("merged", "a"), ("started", "b"), ("store", "")} <= {*told}
