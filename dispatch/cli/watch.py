@@ -207,6 +207,8 @@ class Watch:
     def _over(self, wait: bool) -> bool:
         if self._closing is not None:
             return not self._closing.is_alive()
+        if self._snapshot.store.unwritten:
+            return False  # the store is away: what has happened since is not on the disk, and may let more happen
         if wait:
             return self._seen >= 0 and all(view.state in FINISHED for view in self._snapshot.slices)
         return self._standing.over

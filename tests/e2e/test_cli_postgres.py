@@ -91,6 +91,25 @@ def test_what_runs_goes_on_while_the_server_is_away(desk: Desk, server: Postgres
     desk.check_clean()
 
 
+def test_a_run_that_is_through_while_the_server_is_away_waits_for_it(desk: Desk, server: PostgresServer) -> None:
+    until_told = "until test -e $MARKS/go; do sleep 0.02; done"
+    plan = desk.plan(f'[slices.only]\ncommand = ["sh", "-c", "touch $MARKS/up; {until_told}; echo 1 > only.txt"]\n')
+    run = desk.start("run", plan, "--store", server.url())
+    until(desk.mark("up").exists, run)
+    server.crash()
+    desk.mark("go").touch()
+    until(lambda: desk.merged() == ["only"], run)
+    assert run.stdout is not None
+    told = list[str]()
+    while not told or "the store is out of reach" not in told[-1]:
+        told.append(next(run.stdout))
+    server.start()
+    told += run.stdout
+    assert run.wait(LIMIT_S) == 0, told
+    assert desk.document("list", "--store", server.url())["states"] == {"merged": 1}
+    desk.check_clean()
+
+
 def test_no_password_is_shown(desk: Desk) -> None:
     done = desk.ask("list", "--store", "postgresql://bob:s3cret@127.0.0.1:1/x")
     assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
