@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -11,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from harness.local import git as git_module
+from harness.local import lock as locks
 from harness.local.errors import GitError
 from harness.local.git import Git, memory, scrubbed
 from harness.local.lock import FileLock, LockTimeoutError
@@ -114,6 +116,35 @@ def test_a_lock_is_between_threads_too(tmp_path: Path) -> None:
     for thread in threads:
         thread.join(30)
     assert most == 1
+
+
+def test_who_waits_for_a_lock_is_told_who_holds_it_and_the_way_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(locks, "TELL_S", 0.0)
+    program = (
+        "import sys, time\nfrom pathlib import Path\nfrom harness.local.lock import FileLock\n"
+        f"with FileLock(Path({str(tmp_path / 'lock')!r})).held(): print('held', flush=True); sys.stdin.read()\n"
+    )
+    with subprocess.Popen(
+        (sys.executable, "-c", program), cwd=ROOT_OF_TESTS, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as child:
+        assert child.stdout is not None
+        assert child.stdout.readline() == "held\n"
+        other = FileLock(tmp_path / "lock")
+        with pytest.raises(LockTimeoutError, match=f"process {child.pid} holds it; wait for it"), other.held(0.05):
+            pass
+        assert [record.getMessage() for record in caplog.records] == [
+            f"waiting for {other.path}: process {child.pid} holds it; wait for it, or end it: kill {child.pid}"
+        ]
+        child.send_signal(signal.SIGSTOP)
+        os.waitid(os.P_PID, child.pid, os.WSTOPPED | os.WNOWAIT)
+        with pytest.raises(LockTimeoutError, match=f"suspended; .*kill -CONT {child.pid}"), other.held(0.05):
+            pass
+        child.send_signal(signal.SIGCONT)
+        child.communicate("")
+    with other.held(10):
+        assert locks.holder(other.path) == os.getpid()
 
 
 def test_a_lock_is_held_until_the_last_child_that_inherited_it_ends(repo: Repo, tmp_path: Path) -> None:
