@@ -16,36 +16,9 @@ from dispatch.store.following import CanBeFollowed, Follower, Look
 from dispatch.store.port import LogRow
 from dispatch.store.process import Presence
 from dispatch.store.sqlite import SqliteStore
-from tests.conformance.store_rig import ADAPTERS, Opener, World, slice_row
+from tests.conformance.store_rig import Opener, World, slice_row
 
 LIMIT_S = 20.0
-
-
-@pytest.fixture
-def world() -> World:
-    return World()
-
-
-@pytest.fixture(params=ADAPTERS)
-def handle(request: pytest.FixtureRequest, world: World, tmp_path: Path) -> Iterator[Opener]:
-    opened: list[Store] = []
-    new = ADAPTERS[request.param](world, tmp_path)
-
-    def opener() -> Store:
-        opened.append(new())
-        return opened[-1]
-
-    yield opener
-    for store in opened:
-        store.release()
-
-
-@pytest.fixture
-def store(handle: Opener) -> Store:
-    """It owns the graph "default"."""
-    store = handle()
-    store.claim("default")
-    return store
 
 
 @pytest.fixture

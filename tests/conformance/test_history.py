@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import attrs
 import pytest
 
@@ -12,32 +9,11 @@ from dispatch.errors import StoreError
 from dispatch.store import Changes, Contents, GraphRow, Store
 from dispatch.store.port import History, KeyframeRow, Logged, LogRow, history_of
 from dispatch.store.process import Presence
-from tests.conformance.store_rig import ADAPTERS, Opener, World, attempt_row, slice_row
+from tests.conformance.store_rig import Opener, World, attempt_row, slice_row
 
 
 @pytest.fixture
-def world() -> World:
-    return World()
-
-
-@pytest.fixture(params=ADAPTERS)
-def handle(request: pytest.FixtureRequest, world: World, tmp_path: Path) -> Iterator[Opener]:
-    opened: list[Store] = []
-    new = ADAPTERS[request.param](world, tmp_path)
-
-    def opener() -> Store:
-        opened.append(new())
-        return opened[-1]
-
-    yield opener
-    for store in opened:
-        store.release()
-
-
-@pytest.fixture
-def store(handle: Opener) -> Store:
-    store = handle()
-    store.claim("default")
+def store(store: Store) -> Store:
     store.write(Changes(GraphRow("g")))
     return store
 

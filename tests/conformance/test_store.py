@@ -25,35 +25,6 @@ from tests.conformance.store_rig import ADAPTERS, START, Opener, World, attempt_
 from tests.conformance.store_strategies import ANY_BATCH, GOOD_BATCH
 from tests.effort import examples
 
-
-@pytest.fixture
-def world() -> World:
-    return World()
-
-
-@pytest.fixture(params=ADAPTERS)
-def handle(request: pytest.FixtureRequest, world: World, tmp_path: Path) -> Iterator[Opener]:
-    """Opens handles on one store; all are released when the test ends."""
-    opened: list[Store] = []
-    new = ADAPTERS[request.param](world, tmp_path)
-
-    def opener() -> Store:
-        opened.append(new())
-        return opened[-1]
-
-    yield opener
-    for store in opened:
-        store.release()
-
-
-@pytest.fixture
-def store(handle: Opener) -> Store:
-    """A store that has claimed the graph "default"."""
-    store = handle()
-    store.claim("default")
-    return store
-
-
 FULL_RECIPE = Recipe(
     command=("agent", "--model", "größer"),
     prompt="Build it.\n\tThen test it. \x1b[0m 😀\u2028",

@@ -15,7 +15,6 @@ from tests.integration.service_rig import TroubledStore
 
 SUITE = {name: test for name, test in vars(suite).items() if name.startswith("test_")}
 globals().update({name: test for name, test in SUITE.items() if "openers" not in inspect.signature(test).parameters})
-world, store = suite.world, suite.store
 
 
 @pytest.fixture
