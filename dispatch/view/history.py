@@ -15,6 +15,7 @@ from dispatch.history import Verdict
 from dispatch.inputs import OPEN, PASS, REPORT, REVISE
 from dispatch.intent import Urgency
 from dispatch.store.port import AttemptRow, LogRow
+from dispatch.view.stored import attempt_fields
 from dispatch.view.text import clean, count, elapsed, folded, line, listed, moment
 
 MOST_NAMES = 8  #: of slices in one line
@@ -254,15 +255,7 @@ def entry_document(told: Told, names: Mapping[int, str]) -> dict[str, Any]:
 
 
 def attempt_document(row: AttemptRow) -> dict[str, Any]:
-    return {
-        "attempt": row.attempt,
-        "branch": row.branch,
-        "started_at": moment(row.started_at),
-        "ended_at": moment(row.ended_at) or None,
-        "outcome": row.outcome or None,
-        "detail": row.detail or None,
-        "checkpoint": row.checkpoint or None,
-    }
+    return {**attempt_fields(row), "checkpoint": row.checkpoint or None}
 
 
 def history_document(

@@ -179,11 +179,12 @@ def explanation_document(graph: StoredGraph, slice_id: str) -> dict[str, Any]:
         ],
         "cap": UNMEASURED if graph.owned else None,
         "checkpoint": explanation.view.checkpoint or None,
-        "attempts": [_attempt_document(row) for row in graph.attempts(slice_id)],
+        "attempts": [attempt_fields(row) for row in graph.attempts(slice_id)],
     }
 
 
-def _attempt_document(row: AttemptRow) -> dict[str, Any]:
+def attempt_fields(row: AttemptRow) -> dict[str, Any]:
+    """One attempt for programs, as far as every document tells it."""
     return {
         "attempt": row.attempt,
         "branch": row.branch,
@@ -196,4 +197,4 @@ def _attempt_document(row: AttemptRow) -> dict[str, Any]:
 
 def attempt_document(row: AttemptRow, log: Path) -> dict[str, Any]:
     """One attempt for programs, with where its output is."""
-    return {"slice": row.slice_id, **_attempt_document(row), "log": str(log), "log_exists": log.exists()}
+    return {"slice": row.slice_id, **attempt_fields(row), "log": str(log), "log_exists": log.exists()}
