@@ -28,6 +28,9 @@ _ALL = ("slices", "specs", "attempts", "intents")
 _EXPIRE = "UPDATE {}claims SET expires_at = expires_at - 10 WHERE expires_at > 0"
 
 
+LOCKED_S = 5.0  #: how long a writer may take
+
+
 class Kept(Protocol):
     """`url` is what the product is given; `direct` leads to the same graph past everything that may be in the way."""
 
@@ -47,8 +50,9 @@ class Kept(Protocol):
         """Of the last claim."""
         ...
 
-    def expire(self) -> None:
-        """As if so much time had gone by for the store's clock that the claim has run out."""
+    def expire(self) -> bool:
+        """As if so much time had gone by for the store's clock that the claim has run out; False if that can't be said,
+        since its owner is suspended in the middle of a write."""
         ...
 
     def steps(self) -> tuple[tuple[Step, ...], tuple[int, ...]]:
@@ -82,9 +86,15 @@ class SqliteKept:
             return int(epoch)
         return 0
 
-    def expire(self) -> None:
-        with contextlib.closing(sqlite3.connect(self._file, timeout=30)) as connection, connection:
-            connection.execute(_EXPIRE.format(""))
+    def expire(self) -> bool:
+        with contextlib.closing(sqlite3.connect(self._file, timeout=LOCKED_S)) as connection, connection:
+            try:
+                connection.execute(_EXPIRE.format(""))
+            except sqlite3.OperationalError as error:
+                if error.sqlite_errorcode != sqlite3.SQLITE_BUSY:
+                    raise
+                return False
+        return True
 
     def steps(self) -> tuple[tuple[Step, ...], tuple[int, ...]]:
         return (), ()
@@ -129,8 +139,9 @@ class PostgresKept:
         ((epoch,),) = self.server.execute("SELECT epoch FROM dispatch.claims", self.database)
         return int(epoch)
 
-    def expire(self) -> None:
+    def expire(self) -> bool:
         self.server.execute(_EXPIRE.format("dispatch."), self.database)
+        return True
 
     def steps(self) -> tuple[tuple[Step, ...], tuple[int, ...]]:
         steps = self.server.execute(

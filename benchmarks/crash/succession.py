@@ -51,6 +51,8 @@ class Succession:
         alone = fate.moment == "alone"
         with self._out_of_the_way(fate.means):
             idle, epoch = not self._runs.alive(), self._kept.epoch()
+            if fate.way == "expired" and not self._kept.expire():
+                return None
             self._heir = self._start_heir(fate)
             if fate.moment != "early":
                 if not self._claims(epoch) and (alone or fate.way != "told"):
@@ -76,8 +78,6 @@ class Succession:
         return silence(self._kept)
 
     def _start_heir(self, fate: Fate) -> subprocess.Popen[bytes]:
-        if fate.way == "expired":
-            self._kept.expire()
         if fate.way == "waited":
             time.sleep(CLAIM_S + 0.5)
         told = ("--take-over",) if fate.way == "told" else ()

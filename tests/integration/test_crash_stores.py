@@ -15,6 +15,7 @@ from pathlib import Path
 import attrs
 import pytest
 
+from benchmarks.crash import stores
 from benchmarks.crash.checker import judge
 from benchmarks.crash.evidence import Evidence, Merge, Row
 from benchmarks.crash.fates import DECKS, FAULTS, Means, dealt, killpoints, opens
@@ -81,13 +82,26 @@ def test_a_claim_that_is_made_old_may_be_followed(kept: Kept) -> None:
     former, heir = owned(kept.url, FIRST), open_store(kept.direct)
     with pytest.raises(OwnedElsewhereError):
         heir.claim("crash")
-    kept.expire()
+    assert kept.expire()
     heir.claim("crash")
     before = kept.dump()
     with pytest.raises(OwnershipLostError):
         former.write(NEXT)
     assert kept.dump() == before
     heir.release()
+
+
+def test_a_claim_is_not_made_old_while_its_owner_is_in_the_middle_of_a_write(
+    servers: Servers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stores, "LOCKED_S", 0.01)
+    with servers.kept("sqlite", tmp_path, "test") as kept:
+        owned(kept.url, FIRST).release()
+        with contextlib.closing(sqlite3.connect(tmp_path / "graphs.db", isolation_level=None)) as writer:
+            writer.execute("BEGIN IMMEDIATE")
+            assert not kept.expire()
+            writer.execute("COMMIT")
+        assert kept.expire()
 
 
 def test_looking_leaves_a_file_as_the_crash_left_it(servers: Servers, tmp_path: Path) -> None:
