@@ -11,7 +11,6 @@ from typing import Annotated
 import typer
 
 from dispatch.cli.options import Json
-from dispatch.cli.places import state_folder
 
 bench = typer.Typer(help="Measure the program itself on this machine.")
 
@@ -80,6 +79,7 @@ def durable(
     from dispatch.bench.durable import measure_durable
     from dispatch.bench.report import durable_document, durable_table
     from dispatch.cli.output import output, print_document
+    from dispatch.cli.places import state_folder
 
     out = output()
     place = _made(folder or state_folder())
