@@ -46,6 +46,10 @@ class Choice:
         return cls(store, Path(), common_here())
 
     def graph(self, name: str, *, changing: bool = False) -> StoredGraph:
+        """The graph that is meant, as it stands."""
+        return StoredGraph.read(self.store, self.name(name, changing=changing))
+
+    def name(self, name: str, *, changing: bool = False) -> str:
         """The graph of that name, or without one that of the repository. Outside of any, a command that only reads may
         mean the store's only graph; one that is `changing` it has to be told."""
         names = self.store.graphs()
@@ -53,8 +57,7 @@ class Choice:
             raise RefusedError(
                 f"{self.store.url} holds no graph; `run` a plan first, or name another store with --store"
             )
-        chosen = self._named(name, names) if name else self._unnamed(names, changing=changing)
-        return StoredGraph.read(self.store, chosen)
+        return self._named(name, names) if name else self._unnamed(names, changing=changing)
 
     def branch(self, graph_id: str) -> str | None:
         """The branch that the graph merges into in this repository; None if it doesn't belong here."""

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Protocol
 
 from dispatch.cli.ending import complain
+from dispatch.cli.places import LastingStore
 from dispatch.errors import StoreUnavailableError
 from dispatch.offline import StoredGraph
-from dispatch.store import Store
-from dispatch.store.following import Follower
 
 LOOK_S = 5.0  #: how long one wait lasts; what it waits for ends it
 REST_S = 0.2  #: between two showings at least, so that a burst of changes is shown once
@@ -18,11 +16,7 @@ SHARE = 4  #: a showing that took t seconds is followed by none for SHARE * t
 AWAY_S = 1.0  #: between two tries while the store is out of reach
 
 
-class Followed(Store, Protocol):
-    def follow(self, graph: str) -> Follower: ...
-
-
-def follow(store: Followed, graph: str, show: Callable[[StoredGraph, bool], None]) -> None:
+def follow(store: LastingStore, graph: str, show: Callable[[StoredGraph, bool], None]) -> None:
     """Show the graph now and after each change; `show` is told whether it is the first time.
 
     Returns never. While the store is out of reach it says so, once.

@@ -43,12 +43,12 @@ def history(
 
     if at and (slice_id or since or until):
         raise RefusedError("--at shows the whole graph at one moment; leave the slice, --since and --until out")
-    found, log = _log_of(repo, store, graph)
-    with log.reading(found.name) as reading:
+    name, url, log = _log_of(repo, store, graph)
+    with log.reading(name) as reading:
         if at:
-            _show_moment(found, reading, at, json=json)
+            _show_moment(name, url, reading, at, json=json)
         else:
-            _show_entries(found, reading, slice_id, (since, until), limit, json=json)
+            _show_entries(name, url, reading, slice_id, (since, until), limit, json=json)
 
 
 def replay(repo: GraphRepository = None, store: StoreUrl = "", graph: GraphName = "", json: Json = False) -> int:
@@ -57,32 +57,33 @@ def replay(repo: GraphRepository = None, store: StoreUrl = "", graph: GraphName 
     from dispatch.history import check
     from dispatch.view.history import verdict_document, verdict_lines
 
-    found, log = _log_of(repo, store, graph)
-    with log.reading(found.name) as reading:
-        verdict = check(found.name, reading)
+    name, _, log = _log_of(repo, store, graph)
+    with log.reading(name) as reading:
+        verdict = check(name, reading)
     if json:
-        print_document(verdict_document(found.name, verdict))
+        print_document(verdict_document(name, verdict))
     else:
         out = output()
         out.write(verdict_lines(verdict, out.width))
     return 0 if verdict.difference is None else 1
 
 
-def _log_of(repository: Path | None, url: str, graph: str) -> tuple[StoredGraph, History]:
-    """The graph that is meant, and the log of its store."""
+def _log_of(repository: Path | None, url: str, graph: str) -> tuple[str, str, History]:
+    """The name of the graph that is meant, its store's URL, and the log of that store."""
     from dispatch.cli.choice import Choice
     from dispatch.cli.ending import RefusedError
     from dispatch.store.port import history_of
 
     choice = Choice.at(url, repository)
-    found, log = choice.graph(graph), history_of(choice.store)
+    name, log = choice.name(graph), history_of(choice.store)
     if log is None:
         raise RefusedError(f"{choice.store.url} keeps no log; name another store with --store")
-    return found, log
+    return name, choice.store.url, log
 
 
 def _show_entries(
-    found: StoredGraph,
+    name: str,
+    url: str,
     reading: Reading,
     slice_id: str,
     span: tuple[str, str],
@@ -96,12 +97,12 @@ def _show_entries(
 
     names = {row.seq: row.slice.id for row in reading.contents.slices}
     if slice_id:
-        known_slice(found, slice_id)
+        known_slice(names.values(), name, slice_id)
     told, left_out = _entries(reading, names, slice_id, span, limit)
     attempts = [row for row in reading.contents.attempts if row.slice_id == slice_id]
     if json:
         story = (slice_id, attempts) if slice_id else None
-        print_document(history_document(found.name, found.url, told, left_out, names, story))
+        print_document(history_document(name, url, told, left_out, names, story))
         return
     out = output()
     for row in attempts:
@@ -135,13 +136,13 @@ def _entries(
     return list(kept), met - len(kept)
 
 
-def _show_moment(found: StoredGraph, reading: Reading, at: str, *, json: bool) -> None:
+def _show_moment(name: str, url: str, reading: Reading, at: str, *, json: bool) -> None:
     from dispatch.cli.output import output, print_document
     from dispatch.view.history import precisely
     from dispatch.view.stored import graph_document, graph_lines
     from dispatch.view.text import line
 
-    then, seq, moment = _graph_at(found, reading, at)
+    then, seq, moment = _graph_at(name, url, reading, at)
     if json:
         print_document({"entry": seq, "at": precisely(moment), **graph_document(then)})
         return
@@ -150,7 +151,7 @@ def _show_moment(found: StoredGraph, reading: Reading, at: str, *, json: bool) -
     out.write(graph_lines(then, out.width))
 
 
-def _graph_at(found: StoredGraph, reading: Reading, at: str) -> tuple[StoredGraph, int, float]:
+def _graph_at(name: str, url: str, reading: Reading, at: str) -> tuple[StoredGraph, int, float]:
     """The graph as `list` shows one, with the entry after which it was so, and that one's time."""
     import datetime as dt
     import time
@@ -160,8 +161,7 @@ def _graph_at(found: StoredGraph, reading: Reading, at: str) -> tuple[StoredGrap
     from dispatch.offline import StoredGraph
     from dispatch.store import Claim
 
-    name = found.name
     then = moment(name, reading, reached(at, time.time(), "--at"))
     claim = Claim(name, then.epoch, dt.datetime.fromtimestamp(then.since, dt.UTC))
     machine = then.machine
-    return StoredGraph(name, found.url, machine.contents(), claim, then.at, machine), then.seq, then.at
+    return StoredGraph(name, url, machine.contents(), claim, then.at, machine), then.seq, then.at

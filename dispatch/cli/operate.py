@@ -102,7 +102,7 @@ def _owned(slice_id: str, repository: Path | None, url: str, name: str) -> Itera
 
     choice = Choice.at(url, repository)
     found = choice.graph(name, changing=True)
-    known_slice(found, slice_id)
+    known_slice(found.machine.graph.nodes, found.name, slice_id)
     try:
         service = DispatchService(NoSessions(), choice.store, found.name, measures=FixedCap(1), limits=[Gate()]).start()
     except OwnedElsewhereError as owned:

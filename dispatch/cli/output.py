@@ -41,7 +41,10 @@ class Output:
 
     def begin_anew(self, first: bool) -> None:
         """What is written next takes the place of what was: on a terminal. Elsewhere a blank line parts them."""
-        self.stream.write("\x1b[H\x1b[2J" if self.styled else "" if first else "\n")
+        if self.styled:
+            self.stream.write("\x1b[H\x1b[2J")
+        elif not first:
+            self.stream.write("\n")
 
     def console(self) -> Console:
         return Console(file=self.stream, force_terminal=True, highlight=False, markup=False, emoji=False)

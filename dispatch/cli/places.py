@@ -5,29 +5,25 @@ from __future__ import annotations
 import difflib
 import hashlib
 import re
+from collections.abc import Collection
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
 from dispatch.cli.ending import RefusedError
 from dispatch.errors import UnknownSliceError
-from dispatch.offline import StoredGraph
 from dispatch.store import Store, default_url, open_store
-from dispatch.store.following import Follower
+from dispatch.store.following import CanBeFollowed
 from harness.local.repository import locate
 
 DIGEST_LENGTH = 8
 
 
 @runtime_checkable
-class LastingStore(Store, Protocol):
+class LastingStore(Store, CanBeFollowed, Protocol):
     """A store that outlives the processes which write to it."""
 
     def graphs(self) -> tuple[str, ...]:
         """The names of those it holds, sorted."""
-        ...
-
-    def follow(self, graph: str) -> Follower:
-        """One of them, while another process runs it."""
         ...
 
 
@@ -68,11 +64,10 @@ def existing_store(url: str) -> LastingStore:
     return store
 
 
-def known_slice(graph: StoredGraph, slice_id: str) -> str:
-    """`slice_id`, if the graph has it; else a refusal that suggests what may have been meant."""
-    nodes = graph.machine.graph.nodes
-    if slice_id in nodes:
+def known_slice(known: Collection[str], graph: str, slice_id: str) -> str:
+    """`slice_id`, if it is among those `known` in the graph; else a refusal that suggests what may have been meant."""
+    if slice_id in known:
         return slice_id
-    close = difflib.get_close_matches(slice_id[:100], nodes, n=1)
+    close = difflib.get_close_matches(slice_id[:100], known, n=1)
     hint = f"; did you mean {close[0]!r}?" if close else "; `list` shows them all"
-    raise RefusedError(f"{UnknownSliceError(slice_id)} in graph {graph.name!r}{hint}")
+    raise RefusedError(f"{UnknownSliceError(slice_id)} in graph {graph!r}{hint}")

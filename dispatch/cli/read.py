@@ -29,7 +29,6 @@ def list_slices(
     from dispatch.view.stored import graph_document, graph_lines
 
     choice, out = Choice.at(store, repo), output()
-    found = choice.graph(graph)
 
     def show(found: StoredGraph, first: bool) -> None:
         if json:
@@ -39,11 +38,11 @@ def list_slices(
             out.write(graph_lines(found, out.width))
 
     if follow:
-        following(choice.store, found.name, show)
+        following(choice.store, choice.name(graph), show)
     elif json:
-        print_document(graph_document(found))
+        print_document(graph_document(choice.graph(graph)))
     else:
-        out.write(graph_lines(found, out.width))
+        out.write(graph_lines(choice.graph(graph), out.width))
 
 
 def explain(
@@ -56,7 +55,7 @@ def explain(
     from dispatch.view.stored import explanation_document, explanation_lines
 
     found = Choice.at(store, repo).graph(graph)
-    known_slice(found, slice_id)
+    known_slice(found.machine.graph.nodes, found.name, slice_id)
     if json:
         print_document(explanation_document(found, slice_id))
     else:
@@ -90,7 +89,7 @@ def log(
         raise RefusedError("--json describes a log and --follow prints one; ask for one of them")
     choice = Choice.at(store, repo)
     found = choice.graph(graph)
-    known_slice(found, slice_id)
+    known_slice(found.machine.graph.nodes, found.name, slice_id)
     row = _attempt(found, slice_id, attempt)
     path = choice.log(found, slice_id, row.attempt)
     if json:
