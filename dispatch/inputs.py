@@ -9,7 +9,6 @@ did at first. What is empty is left out.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -44,7 +43,6 @@ REPORT = "report"
 
 Fields = dict[str, Any]
 _Encoder = Callable[[Any, int, int, Slice | None], tuple[str, Fields]]
-dumps = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), check_circular=False).encode
 
 
 def encoded(command: Command, first: int, enqueued: int, was: Slice | None = None) -> tuple[str, str]:
@@ -56,7 +54,7 @@ def encoded(command: Command, first: int, enqueued: int, was: Slice | None = Non
     if type(command) is Enqueue:  # by hand: it is on the way of a lone call
         return "enqueue", f'{{"first":{first},"count":{enqueued}}}'
     kind, fields = _ENCODERS[type(command)](command, first, enqueued, was)
-    return kind, dumps(fields) if fields else "{}"
+    return kind, codec.dumps(fields) if fields else "{}"
 
 
 def decoded(kind: str, fields: Fields, declared: Mapping[int, Slice]) -> Command:

@@ -21,8 +21,9 @@ from typing import Any
 
 from dispatch.commands import AskToStop, Command, Effect, Launch, Remeasure, Send
 from dispatch.graph import SliceGraph, SliceNode
-from dispatch.inputs import OPEN, dumps, encoded
+from dispatch.inputs import OPEN, encoded
 from dispatch.slice import Slice, SliceState
+from dispatch.store.codec import dumps
 from dispatch.store.port import KeyframeRow, LogRow
 from dispatch.views import RouteResult
 from dispatch.weights import kind_of

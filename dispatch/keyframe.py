@@ -22,7 +22,6 @@ from dispatch.store.port import Contents, GraphRow, KeyframeRow
 _FORM = 1  #: of the bytes; a reader refuses another one
 _CHUNK = 1000  # lines that are compressed at once
 _LEVEL = 3  # the rows of 100,000 slices in a fraction of a second; the highest level takes ten times that for a quarter
-_dumps = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), check_circular=False).encode
 
 
 @attrs.frozen
@@ -63,13 +62,13 @@ def _lines(keyframe: Keyframe) -> Iterator[str]:
         "epoch": keyframe.epoch,
         "slices": len(contents.slices),
     }
-    yield _dumps(head) + "\n"
+    yield codec.dumps(head) + "\n"
     for row in contents.slices:
         *state, _, slice_id = codec.state_columns(row, 0)
-        yield _dumps([slice_id, codec.spec_columns(row, 0)[0], *state]) + "\n"
+        yield codec.dumps([slice_id, codec.spec_columns(row, 0)[0], *state]) + "\n"
     for intent in contents.intents:
         seq, text, attached, _, intent_id = codec.intent_columns(intent, 0)
-        yield _dumps([intent_id, text, seq, attached]) + "\n"
+        yield codec.dumps([intent_id, text, seq, attached]) + "\n"
 
 
 def decoded(row: KeyframeRow) -> Keyframe:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 import asyncio
 import queue
 import sys
@@ -77,7 +78,7 @@ class AwaitableReply:
         return self._value
 
 
-class _Bell:
+class _Bell(abc.ABC):
     """Tells an event loop, from other threads, which replies have been answered. Waking a loop costs ten times what
     waking a task in it does, so that one waking serves all that is answered before the loop gets to it."""
 
@@ -100,9 +101,9 @@ class _Bell:
                 self._rung = False
                 self._due.clear()
 
+    @abc.abstractmethod
     async def wait(self, reply: AwaitableReply, timeout: float) -> None:
         """Until it is answered, at most so many seconds."""
-        raise NotImplementedError
 
     def _wake(self) -> None:
         self._rung = False  # before anything is taken: what is added from now on rings anew

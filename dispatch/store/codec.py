@@ -31,7 +31,7 @@ NAME_LIMIT = 512  #: of 4 bytes each: PostgreSQL finds no row by a text of above
 _INTEGER_LIMIT = 2**63
 _STATES = {state.value: state for state in SliceState}
 _URGENCIES = {urgency.name.lower(): urgency for urgency in Urgency}
-_dumps = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), check_circular=False).encode
+dumps = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), check_circular=False).encode
 _loads = json.JSONDecoder().decode
 
 
@@ -166,7 +166,7 @@ def attempt_columns(row: AttemptRow, graph: int) -> Columns:
 
 def intent_columns(row: IntentRow, graph: int) -> Columns:
     """`seq`, the intent as JSON, the attached ids as JSON, then the key."""
-    return (row.seq, _dumps(intent_fields(row.intent)), _dumps(row.attached), graph, row.intent.id)
+    return (row.seq, dumps(intent_fields(row.intent)), dumps(row.attached), graph, row.intent.id)
 
 
 def log_columns(row: LogRow, graph: int) -> Columns:
@@ -181,7 +181,7 @@ def spec_fields(slice_: Slice) -> dict[str, object]:
 
 def _spec(slice_: Slice) -> str:
     """The same as JSON. Most slices of a plan share a recipe, whose part is put together once."""
-    own = _dumps(_own_fields(slice_))
+    own = dumps(_own_fields(slice_))
     return f'{own[:-1]}{"," if len(own) > 2 else ""}"recipe":{_recipe(slice_.recipe)}}}'
 
 
@@ -201,7 +201,7 @@ def _own_fields(slice_: Slice) -> dict[str, object]:
 
 @functools.lru_cache(maxsize=256)
 def _recipe(recipe: Recipe) -> str:
-    return _dumps(_recipe_fields(recipe))
+    return dumps(_recipe_fields(recipe))
 
 
 def _recipe_fields(recipe: Recipe) -> dict[str, object]:

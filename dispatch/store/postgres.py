@@ -38,7 +38,7 @@ from dispatch.store.ownership import (
     unclaimed,
 )
 from dispatch.store.port import Changes, Claim, Contents
-from dispatch.store.postgres_connection import Connect, connect, locate, meaning, wire_to
+from dispatch.store.postgres_connection import Connect, connect, locate, meaning, meaningful, wire_to
 from dispatch.store.postgres_following import PostgresLook
 from dispatch.store.postgres_history import PostgresHistory
 from dispatch.store.postgres_reading import LOCK_TIMEOUT_S, READING_PATIENCE_S, STATEMENT_TIMEOUT_S, find, snapshot
@@ -404,10 +404,9 @@ class PostgresStore:
         """A connection of its own, to a store that is there."""
         wire = wire_to(self._location, self._connect)
         try:
-            check_ready(wire, self.url)
-            yield wire
-        except (RefusedError, BrokenError) as error:
-            raise meaning(error, self.url) from error
+            with meaningful(self.url):
+                check_ready(wire, self.url)
+                yield wire
         finally:
             wire.close()
 

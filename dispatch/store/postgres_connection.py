@@ -6,8 +6,9 @@ malformed one is refused with repeats nothing of it.
 
 from __future__ import annotations
 
+import contextlib
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 from urllib.parse import quote, urlencode
 
@@ -144,3 +145,12 @@ def meaning(error: RefusedError | BrokenError, url: str) -> DispatchError:
             )
         case _:
             return StoreError(f"{url} can't be used: {error} (SQLSTATE {error.code})")
+
+
+@contextlib.contextmanager
+def meaningful(url: str) -> Iterator[None]:
+    """What the server or the connection refuses within the block means what `meaning` says."""
+    try:
+        yield
+    except (RefusedError, BrokenError) as error:
+        raise meaning(error, url) from error

@@ -5,16 +5,15 @@ Behind a pooler that hands out connections by transaction none arrives; then the
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 from dispatch.store.following import Position
 from dispatch.store.ownership import Held, live_claim
 from dispatch.store.port import Claim, Contents
-from dispatch.store.postgres_connection import meaning
+from dispatch.store.postgres_connection import meaningful
 from dispatch.store.postgres_reading import READING_PATIENCE_S, begin, contents, find
 from dispatch.store.postgres_schema import COMMIT, SQL, check_ready
-from dispatch.store.postgres_wire import BrokenError, RefusedError, Statement, Wire, statement
+from dispatch.store.postgres_wire import Statement, Wire, statement
 from dispatch.store.process import Owner, Presence
 
 LISTEN = Statement(SQL["listen"])
@@ -33,17 +32,17 @@ class PostgresLook:
     ) -> None:
         self._wire, self._url, self._graph, self._clock, self._presence = wire, url, graph, clock, presence
         self._key = 0
-        with self._meaningful():
+        with meaningful(self._url):
             check_ready(wire, url)
             wire.run([LISTEN], READING_PATIENCE_S)
 
     def position(self) -> Position:
-        with self._meaningful():
+        with meaningful(self._url):
             now, self._key, _, held = find(self._wire, self._graph, self._clock)
             return self._position(now, held)[0]
 
     def read(self) -> tuple[Position, Contents, Claim | None]:
-        with self._meaningful():
+        with meaningful(self._url):
             begin(self._wire)
             now, self._key, row, held = find(self._wire, self._graph, self._clock)
             position, claim = self._position(now, held)
@@ -52,7 +51,7 @@ class PostgresLook:
             return position, found, claim
 
     def pause(self, seconds: float) -> None:
-        with self._meaningful():
+        with meaningful(self._url):
             self._wire.notified(seconds, str(self._key).encode())
 
     def close(self) -> None:
@@ -64,11 +63,3 @@ class PostgresLook:
         ((last,),) = self._wire.rows(result)
         claim = live_claim(held, now, self._presence)
         return Position(last, held.epoch if held is not None else 0, claim is not None), claim
-
-    @contextlib.contextmanager
-    def _meaningful(self) -> Iterator[None]:
-        try:
-            yield
-        except (RefusedError, BrokenError) as error:
-            self._wire.close()
-            raise meaning(error, self._url) from error

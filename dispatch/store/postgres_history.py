@@ -17,7 +17,7 @@ from dispatch.store import codec
 from dispatch.store.killpoint import killpoint
 from dispatch.store.ownership import live_claim
 from dispatch.store.port import Claim, Contents, GraphRow, KeyframeRow, LogRow
-from dispatch.store.postgres_connection import Connect, Location, meaning, wire_to
+from dispatch.store.postgres_connection import Connect, Location, meaningful, wire_to
 from dispatch.store.postgres_reading import (
     LOCK_TIMEOUT_S,
     READING_PATIENCE_S,
@@ -28,7 +28,7 @@ from dispatch.store.postgres_reading import (
 )
 from dispatch.store.postgres_rows import keyframe_statement
 from dispatch.store.postgres_schema import BEGIN, COMMIT, SQL, check_ready, limits
-from dispatch.store.postgres_wire import BrokenError, RefusedError, Statement, Wire, statement
+from dispatch.store.postgres_wire import Statement, Wire, statement
 from dispatch.store.process import Owner, Presence
 
 
@@ -41,15 +41,15 @@ class PostgresReading:
 
     @functools.cached_property
     def contents(self) -> Contents:
-        with _meaningful(self._url):
+        with meaningful(self._url):
             return contents(self._wire, self._key, self._row)
 
     def entries(self, after: int, limit: int, kind: str = "") -> list[LogRow]:
-        with _meaningful(self._url):
+        with meaningful(self._url):
             return codec.decoded(codec.log_row, self._rows("read_entries", after, kind, limit))
 
     def keyframe(self, seq: int) -> KeyframeRow:
-        with _meaningful(self._url):
+        with meaningful(self._url):
             found = self._rows("read_keyframe", seq)
         if not found:
             raise StoreError(f"{self._url} has no keyframe at entry {seq}")
@@ -75,13 +75,13 @@ class PostgresHistory:
         codec.check_name(graph)
         url = self.location.url
         with self._connected() as wire:
-            with _meaningful(url):
+            with meaningful(url):
                 begin(wire)
                 now, key, row, held = find(wire, graph, self.clock)
             yield PostgresReading(wire, url, key, row, live_claim(held, now, self.presence))
 
     def keep(self, graph: str, keyframe: KeyframeRow) -> None:
-        with self._connected() as wire, _meaningful(self.location.url):
+        with self._connected() as wire, meaningful(self.location.url):
             key = find(wire, graph, self.clock)[1]
             wire.run([*_begun(), keyframe_statement(keyframe, key)], READING_PATIENCE_S)
             killpoint("postgres.before-keyframe-commit")
@@ -89,7 +89,7 @@ class PostgresHistory:
         killpoint("postgres.after-keyframe-commit")
 
     def prune(self, graph: str, keyframe: int, limit: int) -> int:
-        with self._connected() as wire, _meaningful(self.location.url):
+        with self._connected() as wire, meaningful(self.location.url):
             key = find(wire, graph, self.clock)[1]
             pruning = [
                 statement(SQL["prune_entries"], key, keyframe, limit),
@@ -106,7 +106,7 @@ class PostgresHistory:
         """What isn't committed when the connection is closed hasn't been."""
         wire = wire_to(self.location, self.connect)
         try:
-            with _meaningful(self.location.url):
+            with meaningful(self.location.url):
                 check_ready(wire, self.location.url)
             yield wire
         finally:
@@ -115,12 +115,3 @@ class PostgresHistory:
 
 def _begun() -> list[Statement]:
     return [BEGIN, limits(LOCK_TIMEOUT_S, STATEMENT_TIMEOUT_S)]
-
-
-@contextlib.contextmanager
-def _meaningful(url: str) -> Iterator[None]:
-    """The server's refusals, as the port has them."""
-    try:
-        yield
-    except (RefusedError, BrokenError) as error:
-        raise meaning(error, url) from error
