@@ -484,7 +484,9 @@ def test_what_is_given_up_is_free_at_once(world: World, store: Store, handle: Op
 
 
 def test_releasing_what_was_never_claimed_is_no_error(handle: Opener) -> None:
-    handle().release()
+    store = handle()
+    store.release()
+    assert store.claim("default").epoch == 1
 
 
 def test_graphs_are_apart(store: Store, handle: Opener) -> None:
