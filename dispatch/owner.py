@@ -39,6 +39,7 @@ from dispatch.reply import Reply
 from dispatch.retention import Pruner
 from dispatch.store import Store
 from dispatch.store.ownership import CLAIM_S
+from dispatch.text import listed
 from dispatch.views import RouteDecision, RouteResult, StoreStatus
 
 logger = logging.getLogger(__name__)
@@ -46,6 +47,7 @@ reach = logging.getLogger(f"{__name__}.reach")  # apart, for who shows it otherw
 
 _BATCH = 1024  # messages that share one commit at most
 _BULK = 1000  # slices at once, from which on it pays not to look for garbage meanwhile
+_MOST_NAMES = 12  # of slices in one line of the log
 TICK_S = 1.0
 _RENEW_TICKS = 3  # a claim lasts 10 s: two renewals may be missed
 BACKLOG = 10_000  #: replies that wait for a store out of reach at most; further commands are refused at once
@@ -295,7 +297,9 @@ class GraphOwner(pykka.ThreadingActor):
         if self._write():  # also if it is out of reach: this is the last try
             self._let_go()
         elif self._over is None:
-            logger.error("stopped before what had changed was written: %s", ", ".join(self._machine.unwritten()))
+            logger.error(
+                "stopped before what had changed was written: %s", listed(self._machine.unwritten(), _MOST_NAMES)
+            )
         self._die(NotRunningError("the service was stopped"))
         _deliver(reply, None, None)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 STORED_LIMIT = 65_536  # characters of a checkpoint or an error that are kept
 
 
@@ -24,3 +26,9 @@ def storable(text: str, limit: int = STORED_LIMIT) -> str:
     """The text with what no store can hold replaced by U+FFFD, cut to `limit` characters."""
     text = text[:limit].replace("\0", "\ufffd")
     return text if text.isascii() else text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+
+
+def listed(names: Sequence[str], most: int) -> str:
+    """The first `most` of the names, and how many more there are."""
+    shown = ", ".join(names[:most])
+    return shown if len(names) <= most else f"{shown} and {len(names) - most:,} more"

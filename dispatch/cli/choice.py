@@ -18,7 +18,7 @@ from dispatch.cli.places import LastingStore, existing_store, is_graph_of, store
 from dispatch.errors import StoreError
 from dispatch.offline import StoredGraph
 from dispatch.store import Store
-from dispatch.view.text import listed
+from dispatch.text import listed
 from harness.local.binding import Bindings
 from harness.local.errors import GitError, RepositoryError
 from harness.local.log import log_path

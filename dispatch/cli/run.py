@@ -223,7 +223,8 @@ def _begin(
 
 
 def _announce(plan: PlanFile, admission: Admission, before: Snapshot, cap: Cap, progress: Output, target: str) -> None:
-    from dispatch.view.text import clean, count, folded, listed
+    from dispatch.text import listed
+    from dispatch.view.text import clean, count, folded
 
     new = f"{count(len(plan.slices), 'slice')}, {len(admission.slices):,} new"
     lines = [f"graph {before.graph} in {before.store.url}: {new}", target, cap.short]

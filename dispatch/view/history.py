@@ -15,8 +15,9 @@ from dispatch.history import Verdict
 from dispatch.inputs import OPEN, PASS, REPORT, REVISE
 from dispatch.intent import Urgency
 from dispatch.store.port import AttemptRow, LogRow
+from dispatch.text import listed
 from dispatch.view.stored import attempt_fields
-from dispatch.view.text import clean, count, elapsed, folded, line, listed, moment
+from dispatch.view.text import clean, count, elapsed, folded, line, moment
 
 MOST_NAMES = 8  #: of slices in one line
 _AGE = 8  # blanks by which what was decided is indented below what came in

@@ -11,8 +11,9 @@ from rich.text import Text
 from dispatch.forecast import Exclusion, Forecast, Why
 from dispatch.intent import Urgency
 from dispatch.slice import Slice
+from dispatch.text import listed
 from dispatch.view.gantt import BLOCKS, Bar, Glyphs, gantt
-from dispatch.view.text import clean, count, fit, folded, hold_words, line, listed, prose
+from dispatch.view.text import clean, count, fit, folded, hold_words, line, prose
 from dispatch.views import Cap
 
 ROWS = 60  #: of each list; what is beyond it is counted

@@ -62,12 +62,6 @@ def count(number: int, one: str, many: str = "") -> str:
     return f"{number:,} {one}" if number == 1 else f"{number:,} {many or one + 's'}"
 
 
-def listed(names: list[str] | tuple[str, ...], most: int) -> str:
-    """The first `most` of the names, and how many more there are."""
-    shown = ", ".join(names[:most])
-    return shown if len(names) <= most else f"{shown} and {len(names) - most:,} more"
-
-
 Part = tuple[str, str] | str  #: clean words, or clean words and their style
 
 

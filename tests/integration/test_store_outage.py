@@ -310,6 +310,17 @@ def test_stopping_without_a_store_loses_what_was_not_acknowledged_and_says_so(
     assert [row.slice.id for row in store.load().slices] == ["a"]
 
 
+def test_of_thousands_that_were_not_written_a_few_are_named(
+    rig: Owned, store: TroubledStore, caplog: pytest.LogCaptureFixture
+) -> None:
+    store.trouble = FULL
+    rig.send(Enqueue(tuple(Slice(f"s{i}") for i in range(5000))))
+    with caplog.at_level(logging.ERROR):
+        rig.ask(Stop())
+    (said,) = [record.getMessage() for record in caplog.records if record.levelno == logging.ERROR]
+    assert said.endswith("written: s0, s1, s2, s3, s4, s5, s6, s7, s8, s9, s10, s11 and 4,988 more")
+
+
 def test_a_service_does_not_release_a_store_under_its_owners_hands(store: TroubledStore) -> None:
     """The owner is in the middle of a write that takes longer than anybody waits for."""
     host = Host()

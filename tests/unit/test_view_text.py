@@ -3,7 +3,8 @@ from __future__ import annotations
 import pytest
 from rich.cells import cell_len
 
-from dispatch.view.text import clean, count, cut, elapsed, fit, folded, hold_words, line, listed, moment
+from dispatch.text import listed
+from dispatch.view.text import clean, count, cut, elapsed, fit, folded, hold_words, line, moment
 
 
 @pytest.mark.parametrize(
