@@ -116,7 +116,9 @@ def files_moved(repository: Repository, merged: Merged) -> Iterator[Callable[[],
     def undo() -> None:
         nonlocal undone
         undone = True
-        for checkout in moved:
+        for checkout, stamp in moved.items():
+            if index_stamp(checkout) != stamp:  # else a file that the index lost stays, and is in the next try's way
+                mend_index(repository, checkout, merged)
             move_files(repository, checkout, merged.commit, repository.tip(repository.main_ref))
         moved.clear()
 

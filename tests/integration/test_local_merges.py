@@ -112,6 +112,29 @@ def edits(batch: int, count: int) -> list[Assignment]:
     return [assignment(f"s{batch}-{n}", f"echo x > {batch}-{n}.txt") for n in range(count)]
 
 
+def test_a_merge_that_a_commit_was_quicker_than_leaves_nothing_in_the_checkout(shop: Workshop) -> None:
+    """The commit had read the index before the merge's files came in; they are taken back out, and brought in again.
+
+    `reference-transaction` runs when the merge has prepared to move main: there the commit is made, by its parts.
+    """
+    git_dir = shop.repo.path / ".git"
+    shop.repo.commit("b.txt", "b\n")
+    shop.repo.write("by-hand.txt", "mine\n")
+    shop.repo.git("add", "by-hand.txt")
+    stale, begun = git_dir / "stale", git_dir / "begun"
+    stale.write_bytes((git_dir / "index").read_bytes())
+    commit = (
+        f"GIT_INDEX_FILE={stale} git write-tree | xargs -I{{}} git commit-tree {{}} -p refs/heads/main -m by-hand"
+        f" > {git_dir}/made && cp {stale} {git_dir}/index && echo $(cat {git_dir}/made) > {git_dir}/refs/heads/main"
+    )
+    first = f'test "$1" = prepared && grep -q refs/heads/main && test ! -e {begun} && touch {begun}'
+    install_hook(shop.repo, "reference-transaction", f"{first} && {{ {commit}; exit 1; }}; exit 0")
+    assert run(shop, "echo new > c.txt; echo changed > a.txt; rm b.txt").phase is MERGED
+    assert begun.exists()
+    assert shop.repo.files() == ["a.txt", "by-hand.txt", "c.txt"]
+    assert shop.repo.git("status", "--porcelain") == ""
+
+
 def test_an_index_that_is_overwritten_in_the_middle_of_a_merge_is_mended(shop: Workshop) -> None:
     """As by a `git commit` that read it before and writes it after. The hook runs between files and main."""
     shop.repo.commit("b.txt", "b\n")
