@@ -59,6 +59,7 @@ class Result:
     controls: Counter[str] = attrs.field(factory=Counter)
     unseen: set[str] = attrs.field(factory=set)
     sabotages: dict[str, bool] = attrs.field(factory=dict)
+    broken_off: bool = False
 
     @property
     def void(self) -> list[str]:
@@ -66,7 +67,7 @@ class Result:
         kills, landed = self.tally.kills.total(), self.tally.landed.total()
         reasons = [f"the judge did not see: {name}" for name in sorted(self.unseen)]
         reasons += [f"the sabotage was not seen: {name}" for name, seen in self.sabotages.items() if not seen]
-        reasons += self.lacking
+        reasons += ["it was broken off"] * self.broken_off + self.lacking
         if landed < AT_WORK * kills:
             reasons.append(f"only {landed} of {kills} kills met an agent at work")
         instants, met = self.tally.kills[Means.INSTANT], self.tally.landed[Means.INSTANT]
@@ -126,21 +127,25 @@ def campaign(
     jobs: int = 1,
     told: Callable[[str], None] = print,
     script: Script | None = None,
+    broken_off: Callable[[], bool] = lambda: False,
 ) -> Result:
-    """Plays rounds of the seeds from `seed` on, `jobs` at a time, until it has seen what is wanted."""
+    """Plays rounds of the seeds from `seed` on, `jobs` at a time, until it has seen what is wanted.
+
+    No round begins once it is `broken_off`.
+    """
     result, began = Result(store, seed, wanted), time.monotonic()
     killpoints(store)  # in one thread: Python's parser fails if two of them are in it at once (seen with 3.11.7)
     with ThreadPoolExecutor(jobs) as pool, contextlib.closing(Servers()) as servers:
         pending: set[Future[tuple[Played, Path]]] = set()
         while True:
-            while len(pending) < jobs and _wants_more(result, len(pending)):
+            while len(pending) < jobs and not broken_off() and _wants_more(result, len(pending)):
                 pending.add(pool.submit(_play, servers, store, seed + result.rounds + len(pending), script))
             if not pending:
                 break
             done, pending = wait(pending, return_when=FIRST_COMPLETED)
             for future in done:
                 _take(result, *future.result(), told)
-    result.seconds = time.monotonic() - began
+    result.seconds, result.broken_off = time.monotonic() - began, broken_off()
     return result
 
 

@@ -66,6 +66,12 @@ def test_whatever_comes_between_it_and_its_server_it_goes_on_and_keeps_its_promi
     assert result.merges >= 10
 
 
+def test_a_campaign_that_is_broken_off_begins_no_round_and_counts_for_nothing() -> None:
+    result = campaign("sqlite", Demand(rounds=ROUNDS), SEED, broken_off=lambda: True)
+    assert result.rounds == 0
+    assert "VOID: it was broken off" in report_lines(result)
+
+
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize(
     "trial", [trial for trial in TRIALS if trial.sabotage in TRIED], ids=lambda each: each.sabotage
