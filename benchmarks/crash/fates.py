@@ -15,6 +15,7 @@ from pathlib import Path
 import attrs
 
 import dispatch
+import harness.database
 
 
 class Means(enum.Enum):
@@ -216,7 +217,8 @@ def killpoints(kind: str) -> tuple[str, ...]:
     """Every name that is passed to `killpoint` in the code under test, of one kind of store, but for those of pruning:
     that comes once an hour, beside the owner, and is killed at each of them by `tests/integration/test_pruning.py`."""
     names = []
-    for path in sorted(Path(dispatch.__file__).parent.rglob("*.py")):
+    folders = (Path(str(package.__file__)).parent for package in (dispatch, harness.database))
+    for path in sorted(path for folder in folders for path in folder.rglob("*.py")):
         text = path.read_text()
         if "killpoint(" in text:
             for node in ast.walk(ast.parse(text)):

@@ -24,7 +24,6 @@ import attrs
 from dispatch.errors import DispatchError, OwnershipLostError, StoreUnavailableError
 from dispatch.store import codec
 from dispatch.store.following import Follower
-from dispatch.store.killpoint import killpoint
 from dispatch.store.ownership import (
     CLAIM_S,
     Held,
@@ -38,7 +37,7 @@ from dispatch.store.ownership import (
     unclaimed,
 )
 from dispatch.store.port import Changes, Claim, Contents
-from dispatch.store.postgres_connection import Connect, connect, locate, meaning, meaningful, wire_to
+from dispatch.store.postgres_connection import meaning, meaningful, wire_to
 from dispatch.store.postgres_following import PostgresLook
 from dispatch.store.postgres_history import PostgresHistory
 from dispatch.store.postgres_reading import LOCK_TIMEOUT_S, READING_PATIENCE_S, STATEMENT_TIMEOUT_S, find, snapshot
@@ -47,6 +46,9 @@ from dispatch.store.postgres_rows import Batch, batch_of
 from dispatch.store.postgres_schema import BEGIN, COMMIT, ROLLBACK, SQL, check_ready, limits, make_ready
 from dispatch.store.postgres_wire import NOT_FOLLOWED, BrokenError, RefusedError, Statement, Wire, statement
 from dispatch.store.process import Owner, Presence, presence_of, this_process
+from dispatch.store.refusals import TERMS
+from harness.database.killpoint import killpoint
+from harness.database.postgres import Connect, connect, locate
 
 PATIENCE_S = 0.5  #: how long the owner waits on a server that says nothing
 ROWS_PER_S = 10_000  #: a batch may take a second more for each so many rows
@@ -99,7 +101,7 @@ class PostgresStore:
         connect: Connect = connect,
         patience_s: float = PATIENCE_S,
     ) -> None:
-        self._location = locate(conninfo)
+        self._location = locate(conninfo, TERMS)
         self._clock, self._sleep, self._presence, self._connect = clock, sleep, presence, connect
         self._patience_s = patience_s
         self._limits = limits(0.6 * patience_s, STATEMENT_TIMEOUT_S)

@@ -14,10 +14,9 @@ import attrs
 
 from dispatch.errors import StoreError
 from dispatch.store import codec
-from dispatch.store.killpoint import killpoint
 from dispatch.store.ownership import live_claim
 from dispatch.store.port import Claim, Contents, GraphRow, KeyframeRow, LogRow
-from dispatch.store.postgres_connection import Connect, Location, meaningful, wire_to
+from dispatch.store.postgres_connection import meaningful, wire_to
 from dispatch.store.postgres_reading import (
     LOCK_TIMEOUT_S,
     READING_PATIENCE_S,
@@ -30,6 +29,8 @@ from dispatch.store.postgres_rows import keyframe_statement
 from dispatch.store.postgres_schema import BEGIN, COMMIT, SQL, check_ready, limits
 from dispatch.store.postgres_wire import Statement, Wire, statement
 from dispatch.store.process import Owner, Presence
+from harness.database.killpoint import killpoint
+from harness.database.postgres import Connect, Location
 
 
 class PostgresReading:

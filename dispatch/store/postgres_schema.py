@@ -5,15 +5,15 @@ from __future__ import annotations
 import attrs
 
 from dispatch.errors import StoreError
-from dispatch.store.killpoint import killpoint
 from dispatch.store.postgres_wire import Statement, Wire, statement
-from dispatch.store.queries import migrations, named_blocks
+from harness.database.killpoint import killpoint
+from harness.database.queries import migrations, named_blocks
 
-SQL = named_blocks("postgres.sql")
+SQL = named_blocks("dispatch.store", "postgres.sql")
 BEGIN, BEGIN_READING = Statement(SQL["begin"]), Statement(SQL["begin_reading"])
 COMMIT, ROLLBACK = Statement(SQL["commit"]), Statement(SQL["rollback"])
 MIGRATION_PATIENCE_S = 60.0  #: others may be migrating, and new indexes take their time
-_MIGRATIONS = migrations("postgres")
+_MIGRATIONS = migrations("dispatch.store", "postgres")
 
 
 @attrs.frozen

@@ -23,7 +23,7 @@ from psycopg import pq
 from psycopg.adapt import Transformer
 
 from dispatch.errors import StoreError
-from dispatch.store.killpoint import killpoint
+from harness.database.killpoint import killpoint
 
 Value = str | int | float | None
 Result = pq.abc.PGresult

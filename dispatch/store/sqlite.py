@@ -22,7 +22,6 @@ import attrs
 from dispatch.errors import OwnershipLostError, StoreError
 from dispatch.store import codec
 from dispatch.store.following import Follower
-from dispatch.store.killpoint import killpoint
 from dispatch.store.ownership import (
     CLAIM_S,
     Held,
@@ -37,10 +36,12 @@ from dispatch.store.ownership import (
 )
 from dispatch.store.port import Changes, Claim, Contents, SliceRow
 from dispatch.store.process import Owner, Presence, presence_of, this_process
-from dispatch.store.sqlite_file import INHERITED, connect, connect_to_read, identity, meaning, refuse_after_fork
+from dispatch.store.sqlite_file import connect, connect_to_read, meaning, refuse_after_fork
 from dispatch.store.sqlite_following import SqliteLook
 from dispatch.store.sqlite_history import SqliteHistory
 from dispatch.store.sqlite_rows import SQL, contents, find, held_claim, now_of
+from harness.database.killpoint import killpoint
+from harness.database.sqlite_file import INHERITED, identity
 
 
 class SqliteStore:

@@ -13,8 +13,9 @@ from dispatch.store.following import Position
 from dispatch.store.ownership import live_claim
 from dispatch.store.port import Claim, Contents
 from dispatch.store.process import Owner, Presence
-from dispatch.store.sqlite_file import connect_to_read, identity, meaning
+from dispatch.store.sqlite_file import connect_to_read, meaning
 from dispatch.store.sqlite_rows import SQL, contents, find, held_claim, now_of
+from harness.database.sqlite_file import identity
 
 STEP_S = 0.05  #: between two looks at the counter, each of which costs some microseconds and touches no disk
 

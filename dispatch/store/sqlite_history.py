@@ -16,12 +16,12 @@ import attrs
 
 from dispatch.errors import StoreError
 from dispatch.store import codec
-from dispatch.store.killpoint import killpoint
 from dispatch.store.ownership import live_claim
 from dispatch.store.port import Claim, Contents, KeyframeRow, LogRow
 from dispatch.store.process import Owner, Presence
 from dispatch.store.sqlite_file import connect_to_read, meaning
 from dispatch.store.sqlite_rows import SQL, contents, find, held_claim, now_of
+from harness.database.killpoint import killpoint
 
 
 class SqliteReading:

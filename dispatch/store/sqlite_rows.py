@@ -9,9 +9,9 @@ from dispatch.store import codec
 from dispatch.store.ownership import Held
 from dispatch.store.port import Contents, GraphRow, Logged
 from dispatch.store.process import Owner
-from dispatch.store.queries import named_blocks
+from harness.database.queries import named_blocks
 
-SQL = named_blocks("sqlite.sql")
+SQL = named_blocks("dispatch.store", "sqlite.sql")
 
 
 def now_of(connection: sqlite3.Connection, clock: Callable[[], float] | None) -> float:

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from psycopg.conninfo import conninfo_to_dict
 
-from dispatch.store.queries import migrations
 from dispatch.store.sqlite_file import APPLICATION_ID
+from harness.database.queries import migrations
 from tests.e2e.desk import Desk
 
 PLAN = """
@@ -188,7 +188,7 @@ def first_version(path: Path) -> None:
         tables = ("graphs", "claims", "slices", "specs", "attempts", "intents")
         rows = {}
         with closing(sqlite3.connect(":memory:")) as old:
-            for statement in migrations("sqlite")[0]:
+            for statement in migrations("dispatch.store", "sqlite")[0]:
                 old.execute(statement)
             for table in tables:
                 columns = ", ".join(name for _, name, *_ in old.execute(f"PRAGMA table_info({table})"))
@@ -196,7 +196,7 @@ def first_version(path: Path) -> None:
         connection.execute("PRAGMA foreign_keys = OFF")
         for table in ("log", "keyframes", *tables):
             connection.execute(f"DROP TABLE {table}")
-        for statement in migrations("sqlite")[0]:
+        for statement in migrations("dispatch.store", "sqlite")[0]:
             connection.execute(statement)
         for table, (columns, found) in rows.items():
             places = ", ".join("?" * (columns.count(",") + 1))

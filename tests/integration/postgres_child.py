@@ -7,7 +7,7 @@ import os
 from multiprocessing.connection import Connection
 
 from dispatch.errors import DispatchError
-from dispatch.store import killpoint
+from harness.database import killpoint
 from tests.integration.store_child import batch, last_whole_batch, never_waits, store_at
 
 

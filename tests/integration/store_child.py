@@ -22,11 +22,12 @@ import attrs
 
 from dispatch.errors import DispatchError, StoreUnavailableError
 from dispatch.slice import Slice, SliceState
-from dispatch.store import AttemptRow, Changes, Contents, GraphRow, SliceRow, SqliteStore, killpoint
+from dispatch.store import AttemptRow, Changes, Contents, GraphRow, SliceRow, SqliteStore
 from dispatch.store.port import KeyframeRow, LogRow
 from dispatch.store.postgres import PostgresStore
 from dispatch.store.sqlite_file import connect
 from harness import Recipe
+from harness.database import killpoint
 
 LIMIT_S = 30.0  #: no test waits longer for a child
 SLICES = 40  #: per batch: enough for a kill to land inside one

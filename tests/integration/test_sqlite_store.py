@@ -18,7 +18,8 @@ import pytest
 from dispatch.errors import DispatchError, OwnedElsewhereError, OwnershipLostError, StoreError, StoreUnavailableError
 from dispatch.slice import SliceState
 from dispatch.store import Changes, Contents, GraphRow, SqliteStore
-from dispatch.store.sqlite_file import BUSY_TIMEOUT_S, WAL_LIMIT_BYTES, connect, insist
+from dispatch.store.sqlite_file import connect, insist
+from harness.database.sqlite_file import BUSY_TIMEOUT_S, WAL_LIMIT_BYTES
 from tests.conformance.store_rig import attempt_row, intent_row, slice_row
 from tests.integration.store_child import batch, last_whole_batch, never_waits
 

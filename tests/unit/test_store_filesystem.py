@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from dispatch.store.filesystem import NETWORK_TYPES, network_type, type_of
+from harness.database.filesystem import NETWORK_TYPES, network_type, type_of
 
 MOUNTS = r"""
 22 27 0:21 / /proc rw,relatime - proc proc rw
