@@ -6,8 +6,8 @@ import attrs
 
 from dispatch.graph import SliceNode
 from dispatch.slice import Slice, SliceState
-from dispatch.text import storable
 from harness import SessionPhase, SessionState
+from harness.text import storable
 
 CUT_OFF = "The attempt before this one ended with its harness; what it had committed may be on its branch."
 ENDED = "The attempt before this one ended without a merge; what it had committed may be on its branch."

@@ -34,8 +34,8 @@ from dispatch.commands import (
 from dispatch.intent import Intent
 from dispatch.slice import Slice, canonical
 from dispatch.store import codec
-from dispatch.text import storable
 from harness import SessionPhase, SessionState
+from harness.text import storable
 
 OPEN = "open"  #: the kind of the entry that a graph's owner begins with
 REVISE, PASS = "revise", "pass"

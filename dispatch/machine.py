@@ -59,11 +59,11 @@ from dispatch.preemption import make_room, prune_room
 from dispatch.routing import best_target, targets
 from dispatch.slice import FINISHED, OCCUPYING, Slice, SliceState, canonical, check_slice
 from dispatch.store.port import Changes, Contents, GraphRow, SliceRow
-from dispatch.text import storable
 from dispatch.unwritten import Unwritten, intent_row
 from dispatch.views import Merge, RouteDecision, RouteResult, SliceView
 from dispatch.weights import Weights, kind_of
 from harness import Assignment, SessionPhase, SessionState
+from harness.text import storable
 from listsched import pick
 
 QUEUED, RUNNING, PREEMPTED = SliceState.QUEUED, SliceState.RUNNING, SliceState.PREEMPTED

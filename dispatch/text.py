@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-STORED_LIMIT = 65_536  # characters of a checkpoint or an error that are kept
+from harness.text import storable
 
 
 def check_text(text: object, *, printable: bool = False) -> str:
@@ -20,12 +20,6 @@ def check_text(text: object, *, printable: bool = False) -> str:
     if printable and not text.isprintable():
         raise ValueError(f"holds a character that can't be printed: {text!r:.80}")
     return text
-
-
-def storable(text: str, limit: int = STORED_LIMIT) -> str:
-    """The text with what no store can hold replaced by U+FFFD, cut to `limit` characters."""
-    text = text[:limit].replace("\0", "\ufffd")
-    return text if text.isascii() else text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
 def listed(names: Sequence[str], most: int) -> str:

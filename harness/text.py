@@ -1,4 +1,4 @@
-"""Untrusted text, made fit to show: one printable line."""
+"""Untrusted text, made fit to show, as one printable line, and fit to be kept."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import re
 
 REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
 ELLIPSIS = "\N{HORIZONTAL ELLIPSIS}"
+STORED_LIMIT = 65_536  # characters of a checkpoint, an error or a cause that are kept
 # Complete terminal sequences say nothing to a reader: colours and cursor moves (CSI), titles and links (OSC).
 # Each alternative starts at an ESC and stops before the next one, so that the search is linear.
 TERMINAL_SEQUENCE = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)")
@@ -37,3 +38,9 @@ def printable(text: str) -> str:
     if text.isprintable():
         return text
     return "".join(char if char.isprintable() else " " if char.isspace() else REPLACEMENT for char in text)
+
+
+def storable(text: str, limit: int = STORED_LIMIT) -> str:
+    """The text with what no store can hold replaced by U+FFFD, cut to `limit` characters."""
+    text = text[:limit].replace("\0", "\ufffd")
+    return text if text.isascii() else text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")

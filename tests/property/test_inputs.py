@@ -32,8 +32,8 @@ from dispatch.intent import Intent, Urgency
 from dispatch.slice import Slice, TouchSet
 from dispatch.store import codec
 from dispatch.store.port import Changes, LogRow
-from dispatch.text import STORED_LIMIT, storable
 from harness import Recipe, SessionPhase, SessionState
+from harness.text import STORED_LIMIT, storable
 from tests.conformance.store_strategies import ANY_TEXT, GOOD_FLOAT, GOOD_MOMENT, GOOD_TEXT, each, edited
 from tests.effort import examples
 

@@ -1,0 +1,1 @@
+"""Turns on other machines: work items with leases, and the queues that carry them."""

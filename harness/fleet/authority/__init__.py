@@ -1,0 +1,1 @@
+"""Where WorkItems are kept: adapters of `harness.fleet.ports.WorkItems`."""

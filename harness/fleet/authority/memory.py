@@ -1,0 +1,158 @@
+"""Work items for as long as a process lives: for tests, and for trying things out."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import threading
+import time
+from collections.abc import Callable, Sequence
+
+import attrs
+
+from harness.fleet.commands import Command, Hand
+from harness.fleet.ledger import Session, perform
+from harness.fleet.lifecycle import is_abandoned, is_lapsed, step
+from harness.fleet.ports import Buried, Query, Result
+from harness.fleet.work_item import HELD, Outcome, WorkItem, WorkItemState
+
+
+class _Rows:
+    """The items of a `MemoryWorkItems` as `ledger.Rows`: a copy, put in the place of the first when all went well."""
+
+    def __init__(self, kept: MemoryWorkItems, now: float) -> None:
+        self._kept, self._now = kept, now
+        self.items = dict(kept.items)
+        self.outcomes: list[Outcome] = []
+
+    def now(self) -> float:
+        return self._now
+
+    def tokens(self, count: int) -> Sequence[int]:
+        return [next(self._kept.tokens) for _ in range(count)]
+
+    def lock(self, ids: Sequence[str]) -> dict[str, WorkItem]:
+        return {name: self.items[name] for name in ids if name in self.items}
+
+    def held_in(self, sessions: Sequence[Session]) -> dict[Session, str]:
+        held = {(item.tenant, item.session_id): item.id for item in self.items.values() if item.state in HELD}
+        return {session: held[session] for session in sessions if session in held}
+
+    def waiting_for(self, ids: Sequence[str]) -> dict[str, tuple[str, ...]]:
+        waiting = [item for item in self.items.values() if item.state is WorkItemState.SUBMITTED]
+        found = {name: tuple(item.id for item in waiting if name in item.depends_on) for name in ids}
+        return {name: names for name, names in found.items() if names}
+
+    def unmet(self, ids: Sequence[str]) -> dict[str, int]:
+        def met(name: str) -> bool:
+            return name in self.items and self.items[name].state is WorkItemState.SUCCEEDED
+
+        return {name: sum(not met(other) for other in set(self.items[name].depends_on)) for name in ids}
+
+    def save(
+        self, new: Sequence[WorkItem], changed: Sequence[WorkItem], gone: Sequence[str], outcomes: Sequence[Outcome]
+    ) -> None:
+        self.items |= {item.id: item for item in (*new, *changed)}
+        for name in gone:
+            del self.items[name]
+        self.outcomes += outcomes
+
+
+class MemoryWorkItems:
+    """`clock` gives Unix seconds."""
+
+    def __init__(self, clock: Callable[[], float] = time.time) -> None:
+        self._clock, self._mutex = clock, threading.Lock()
+        self.items: dict[str, WorkItem] = {}
+        self.tokens = itertools.count(1)
+        self._outcomes: list[Outcome] = []
+        self._contents: dict[str, bytes] = {}
+        self._messages: dict[str, list[str]] = {}
+        self._graves: dict[str, Buried] = {}
+
+    def perform(self, commands: Sequence[Command]) -> tuple[Result, ...]:
+        with self._mutex:
+            rows = _Rows(self, self._clock())
+            results = perform(rows, commands)
+            self.items, self._outcomes = rows.items, self._outcomes + rows.outcomes
+            return results
+
+    def find(self, ids: Sequence[str]) -> dict[str, WorkItem]:
+        with self._mutex:
+            return {name: self.items[name] for name in ids if name in self.items}
+
+    def search(self, query: Query) -> tuple[WorkItem, ...]:
+        with self._mutex:
+            found = sorted(self.items.values(), key=lambda item: (item.submitted_at, item.id))
+        names = [item.id for item in found]
+        start = names.index(query.after) + 1 if query.after in names else 0
+        return tuple(item for item in found[start:] if _is_meant(query, item))[: query.limit]
+
+    def undelivered(self, limit: int, handed_before_s: float) -> tuple[WorkItem, ...]:
+        with self._mutex:
+            now = self._clock()
+            waiting = [item for item in self.items.values() if _needs_a_delivery(item, now, handed_before_s)]
+            waiting.sort(key=lambda item: (item.not_before, item.submitted_at, item.id))
+            handed = [step(item, Hand(item.id, item.tenant), now).item for item in waiting[:limit]]
+            taken = tuple(item for item in handed if item is not None)
+            self.items |= {item.id: item for item in taken}
+            return taken
+
+    def overtaken(self, limit: int) -> tuple[WorkItem, ...]:
+        with self._mutex:
+            now = self._clock()
+            found = (item for item in self.items.values() if is_abandoned(item, now) or is_lapsed(item, now))
+            return tuple(itertools.islice(found, limit))
+
+    def outcomes(self, item_id: str) -> tuple[Outcome, ...]:
+        with self._mutex:
+            return tuple(outcome for outcome in self._outcomes if outcome.item_id == item_id)
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+    def keep(self, contents: bytes) -> str:
+        reference = f"sha256:{hashlib.sha256(contents).hexdigest()}"
+        with self._mutex:
+            self._contents[reference] = contents
+        return reference
+
+    def contents(self, payload_ref: str) -> bytes | None:
+        with self._mutex:
+            return self._contents.get(payload_ref)
+
+    def say(self, item_id: str, text: str) -> int:
+        with self._mutex:
+            messages = self._messages.setdefault(item_id, [])
+            messages.append(text)
+            return len(messages)
+
+    def said(self, item_id: str, after: int) -> tuple[tuple[int, str], ...]:
+        with self._mutex:
+            return tuple(enumerate(self._messages.get(item_id, ()), start=1))[after:]
+
+    def bury(self, found: Sequence[Buried]) -> None:
+        with self._mutex:
+            now = self._clock()
+            for each in found:
+                before = self._graves.pop(each.digest, None)
+                first = attrs.evolve(each, count=0, first_at=now) if before is None else before
+                self._graves[each.digest] = attrs.evolve(first, count=first.count + each.count, last_at=now)
+
+    def graves(self, limit: int) -> tuple[Buried, ...]:
+        with self._mutex:
+            return tuple(reversed(self._graves.values()))[:limit]
+
+
+def _is_meant(query: Query, item: WorkItem) -> bool:
+    return (
+        query.tenant in (None, item.tenant)
+        and query.session_id in (None, item.session_id)
+        and query.kind in (None, item.kind)
+        and (not query.states or item.state in query.states)
+    )
+
+
+def _needs_a_delivery(item: WorkItem, now: float, handed_before_s: float) -> bool:
+    is_ready = item.state is WorkItemState.READY and not item.delivered and item.not_before <= now
+    return is_ready and item.handed_at <= now - handed_before_s

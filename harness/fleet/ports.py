@@ -1,0 +1,166 @@
+"""The two ports of the fleet: who decides, and who carries.
+
+A **WorkItems** is the authority: rows in a database, changed by commands alone. A **Transport** carries envelopes from
+those who submit to those who work; it decides nothing. What it delivers twice, late or to the wrong one does no harm,
+since whoever receives it has to claim the WorkItem.
+
+Each is defined by its conformance suite. Both may be used from any thread, one call at a time; a second instance on the
+same place is another client. Every method may raise `FleetUnavailableError` (for now) and `FleetBrokenError`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import attrs
+
+from harness.fleet.commands import Command
+from harness.fleet.envelope import AgentTurnEnvelope
+from harness.fleet.work_item import Outcome, WorkItem, WorkItemState
+
+Result = (
+    WorkItem | Exception | None
+)  #: of a command: the item as it stands, what it was refused with, None if withdrawn
+
+
+@attrs.frozen
+class Query:
+    """Which items: all that is given must hold. In order of submission, at most `limit`, those after `after`."""
+
+    tenant: str | None = None
+    states: frozenset[WorkItemState] = frozenset()
+    session_id: str | None = None
+    kind: str | None = None
+    after: str = ""
+    limit: int = 100
+
+
+@attrs.frozen
+class Buried:
+    """A delivery that is no item's: by the digest of its bytes, and why. Of a digest that is known, the count rises."""
+
+    digest: str
+    cause: str
+    job_id: str = ""
+    tenant: str = ""
+    count: int = 1
+    first_at: float = 0.0
+    last_at: float = 0.0
+
+
+class WorkItems(Protocol):
+    """The authority."""
+
+    def perform(self, commands: Sequence[Command]) -> tuple[Result, ...]:
+        """All in one transaction, in order, each with a result of its own: what is refused leaves the others alone.
+
+        Those that end an item release or cancel its dependents in the same transaction. When it returns, it is durable.
+        """
+        ...
+
+    def find(self, ids: Sequence[str]) -> dict[str, WorkItem]:
+        """Those that there are."""
+        ...
+
+    def search(self, query: Query) -> tuple[WorkItem, ...]: ...
+
+    def undelivered(self, limit: int, handed_before_s: float) -> tuple[WorkItem, ...]:
+        """Ready and due items without a delivery, that no pump took on within so many seconds; they are handed to the
+        caller. The oldest first."""
+        ...
+
+    def overtaken(self, limit: int) -> tuple[WorkItem, ...]:
+        """What `Recover` would change."""
+        ...
+
+    def outcomes(self, item_id: str) -> tuple[Outcome, ...]:
+        """The item's provenance, oldest first."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class Archive(Protocol):
+    """What an authority keeps beside its items: contents, messages and graves. The same adapters have both sides."""
+
+    def keep(self, contents: bytes) -> str:
+        """Contents for a `payload_ref`, which is the answer; the same contents, the same reference."""
+        ...
+
+    def contents(self, payload_ref: str) -> bytes | None: ...
+
+    def say(self, item_id: str, text: str) -> int:
+        """A message into a turn; the answer is its number, from 1."""
+        ...
+
+    def said(self, item_id: str, after: int) -> tuple[tuple[int, str], ...]:
+        """The messages into a turn with a higher number."""
+        ...
+
+    def bury(self, found: Sequence[Buried]) -> None: ...
+
+    def graves(self, limit: int) -> tuple[Buried, ...]:
+        """The last to come first."""
+        ...
+
+
+@attrs.frozen
+class Receipt:
+    """The right to acknowledge a delivery: whose it is, since when, and where it is kept.
+
+    `claimed_at` is in Unix seconds, by the transport's clock; `place` is the adapter's own matter.
+    """
+
+    owner: str
+    claimed_at: float
+    place: str
+
+
+@attrs.frozen
+class Delivery:
+    """What was received: an envelope, or bytes that are none, with the problem."""
+
+    receipt: Receipt
+    envelope: AgentTurnEnvelope | None
+    raw: bytes = b""
+    problem: str = ""
+
+
+class Transport(Protocol):
+    """Carries envelopes. Of one session, at most one is out at a time; different sessions don't wait for each other.
+
+    A delivery is *out* from `receive` until it is acknowledged or given back, or its receiver is taken to be gone: then
+    it is delivered again.
+    """
+
+    def put_many(self, envelopes: Sequence[AgentTurnEnvelope], limit: int) -> tuple[bool, ...]:
+        """Admit each as long as fewer than `limit` deliveries are unacknowledged; whether it was. Durable on return.
+
+        Never more than `limit`, whoever else puts (Kafka: than its lag told). Where the transport can tell that one
+        with the same `job_id` waits already, that one stands, and it counts as admitted. A depth that can't be read is
+        an error, and nothing is admitted.
+        """
+        ...
+
+    def receive(self, limit: int, wait_s: float) -> tuple[Delivery, ...]:
+        """At most `limit`, in the order of the contract; as soon as there is any, and none after `wait_s` seconds."""
+        ...
+
+    def acknowledge(self, receipts: Sequence[Receipt]) -> tuple[Exception | None, ...]:
+        """They are done with, for good. `StaleReceiptError` for each that is another's by now."""
+        ...
+
+    def give_back(self, receipts: Sequence[Receipt], delay_s: float) -> tuple[Exception | None, ...]:
+        """They are delivered again, to anybody, after so many seconds."""
+        ...
+
+    def extend(self, receipts: Sequence[Receipt]) -> tuple[Exception | None, ...]:
+        """Their receiver is still there."""
+        ...
+
+    def depth(self) -> int:
+        """Deliveries that are not yet acknowledged. Never a guess."""
+        ...
+
+    def close(self) -> None: ...

@@ -1,0 +1,1 @@
+"""What carries envelopes: adapters of `harness.fleet.ports.Transport`."""
