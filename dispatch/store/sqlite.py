@@ -8,12 +8,10 @@ commit nobody can take the graph over.
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import functools
 import os
 import sqlite3
 import time
-import weakref
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -41,7 +39,7 @@ from dispatch.store.sqlite_following import SqliteLook
 from dispatch.store.sqlite_history import SqliteHistory
 from dispatch.store.sqlite_rows import SQL, contents, find, held_claim, now_of
 from harness.database.killpoint import killpoint
-from harness.database.sqlite_file import INHERITED, identity
+from harness.database.sqlite_file import identity
 
 
 class SqliteStore:
@@ -66,7 +64,6 @@ class SqliteStore:
         self._file: tuple[int, int] | None = None  # device and inode of what was claimed
         self._mine: Held | None = None
         self._key = 0  # of the claimed graph
-        _stores.add(self)
 
     @property
     def url(self) -> str:
@@ -279,20 +276,3 @@ class SqliteStore:
         connection, self._connection = self._connection, None
         if connection is not None:
             connection.close()
-
-
-_stores: weakref.WeakSet[SqliteStore] = weakref.WeakSet()
-
-
-def _leave_to_the_parent() -> None:
-    """In the child of a fork, see to it that no inherited connection is ever used or closed, not even at exit.
-
-    SQLite would act on the parent's file by what it knew before the fork.
-    """
-    for store in _stores:
-        if store._connection is not None:
-            INHERITED.add(store.path)
-            ctypes.pythonapi.Py_IncRef(ctypes.py_object(store._connection))
-
-
-os.register_at_fork(after_in_child=_leave_to_the_parent)

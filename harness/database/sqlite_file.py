@@ -7,9 +7,11 @@ SQLite answers a refused PRAGMA with silence.
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
 import sqlite3
 import stat
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Generic
@@ -23,7 +25,6 @@ from harness.database.terms import E, Terms
 BUSY_TIMEOUT_S = 1.0  #: how long a statement waits for another program's lock
 OPENING_TIMEOUT_S = 10.0  #: the same while a file is opened, when others may be making it
 WAL_LIMIT_BYTES = 16 * 2**20  #: what is kept of a write-ahead log that grew beyond it, once it has been copied back
-INHERITED: set[Path] = set()  #: files that this process's parent had open when it forked
 _SETTINGS: dict[str, str | int] = {
     "journal_mode": "wal",
     "synchronous": 2,  # FULL: a commit is on the disk when it returns
@@ -31,16 +32,31 @@ _SETTINGS: dict[str, str | int] = {
     "journal_size_limit": WAL_LIMIT_BYTES,
     "cache_size": -16_000,  # KiB, so that a transaction of 100,000 rows is not written twice
 }
+_inherited: set[Path] = set()  #: files that this process's parent had open when it forked
+
+
+class _Connection(sqlite3.Connection):
+    """Open for writing on the file `path`."""
+
+    path: Path
+
+    def close(self) -> None:
+        _open.discard(self)
+        if self.path not in _inherited:
+            super().close()
+
+
+_open: weakref.WeakSet[_Connection] = weakref.WeakSet()
 
 
 @attrs.frozen
 class FileKind(Generic[E]):
     """What sets one kind of file apart, and all that is done to files of that kind.
 
-    `application_id` marks them, `migrations` holds the statements of each, as `queries.migrations` gives them.
-    Everything raises in its `terms`. The rest is words of messages: `name` is what the file is to its user ("store");
-    `advice` says what to do about one that isn't there, `upgrade` about an older one, and `orphan` is all that is said
-    of a row that was written without the one it belongs to.
+    `application_id` marks them, `migrations` holds the statements of each, as `queries.migrations` gives them. Paths
+    are absolute, and everything raises in the `terms`. The rest is words of messages: `name` is what the file is to its
+    user ("store"); `advice` says what to do about one that isn't there, `upgrade` about an older one, and `orphan` is
+    all that is said of a row that was written without the one it belongs to.
     """
 
     application_id: int
@@ -59,9 +75,13 @@ class FileKind(Generic[E]):
         self._refuse_unusable(path, network)
         self._make(path)
         try:
-            connection = sqlite3.connect(path, timeout=OPENING_TIMEOUT_S, isolation_level=None, check_same_thread=False)
+            connection = sqlite3.connect(
+                path, OPENING_TIMEOUT_S, isolation_level=None, check_same_thread=False, factory=_Connection
+            )
         except sqlite3.Error as error:
             raise self.meaning(error, path) from error
+        connection.path = path
+        _open.add(connection)
         with self._closing_on_error(connection, path):
             version = self._version(connection, path)  # before anything is set: a stranger's file stays as it is
             for name, value in _SETTINGS.items():
@@ -128,7 +148,7 @@ class FileKind(Generic[E]):
 
         SQLite keeps count of its locks by process, and takes the parent's, which the child doesn't have, for its own.
         """
-        if path in INHERITED:
+        if path in _inherited:
             raise self.terms.error(
                 f"{path} was open when this process was forked; use it from the parent, or from a new program"
             )
@@ -207,3 +227,16 @@ def identity(path: Path) -> tuple[int, int]:
     except FileNotFoundError:
         return (0, 0)
     return (found.st_dev, found.st_ino)
+
+
+def _leave_to_the_parent() -> None:
+    """In the child of a fork, see to it that no inherited connection is ever used or closed, not even at exit.
+
+    SQLite would act on the parent's file by what it knew before the fork.
+    """
+    for connection in list(_open):
+        _inherited.add(connection.path)
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(connection))
+
+
+os.register_at_fork(after_in_child=_leave_to_the_parent)
