@@ -7,7 +7,7 @@ nobody can take the graph over; and after a connection broke in the middle, the 
 A connection that breaks, or on which nothing moves for the store's patience, is given up. The way back is another
 thread's (`postgres_return`); until it has succeeded every call says at once what is in the way.
 
-Nothing depends on the session: the store works behind a pooler that hands out connections by transaction.
+Behind a pooler that hands out connections by transaction nothing depends on the session.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from dispatch.store.postgres_history import PostgresHistory
 from dispatch.store.postgres_reading import LOCK_TIMEOUT_S, READING_PATIENCE_S, STATEMENT_TIMEOUT_S, find, snapshot
 from dispatch.store.postgres_return import Resumed, Return
 from dispatch.store.postgres_rows import Batch, batch_of
-from dispatch.store.postgres_schema import BEGIN, COMMIT, ROLLBACK, SQL, check_ready, limits, make_ready
+from dispatch.store.postgres_schema import BEGIN, COMMIT, ROLLBACK, SQL, check_ready, limit_session, limits, make_ready
 from dispatch.store.postgres_wire import NOT_FOLLOWED, BrokenError, RefusedError, Statement, Wire, statement
 from dispatch.store.process import Owner, Presence, presence_of, this_process
 from dispatch.store.refusals import TERMS
@@ -235,6 +235,7 @@ class PostgresStore:
         killpoint("postgres.before-claim-commit")
         wire.run([COMMIT], READING_PATIENCE_S)
         killpoint("postgres.after-claim-commit")
+        limit_session(wire, self._limits, READING_PATIENCE_S)
         self._mine, self._written, self._doubt, self._stored = _Mine(mine, key), 0, None, set()
         return mine
 
@@ -299,7 +300,7 @@ class PostgresStore:
     def _copy(self, wire: Wire, batch: Batch, patience_s: float) -> None:
         """A former owner learns it here, before it has sent everything."""
         mine = self._owned()
-        *_, found = wire.run([BEGIN, self._limits, statement(SQL["check_claim"], *mine.proof[:3])], patience_s)
+        *_, found = wire.run([*self._begin(wire), statement(SQL["check_claim"], *mine.proof[:3])], patience_s)
         if found.ntuples == 0:
             raise self._lost(mine)
         for sql, pieces in batch.copied:
@@ -308,16 +309,20 @@ class PostgresStore:
     def _transact(
         self, wire: Wire, steps: Callable[[], Iterable[Statement]], patience_s: float, *, begun: bool = False
     ) -> None:
-        """One transaction in one go."""
-        begin = () if begun else (BEGIN, self._limits)
+        """One transaction in one go, or the rest of one that was begun: of that nothing is prepared, as in the middle
+        there is no way back from a statement that the server side turns out not to know."""
+        begin = () if begun else self._begin(wire)
         try:
-            wire.run(itertools.chain(begin, steps(), (COMMIT,)), patience_s, often=True)
+            wire.run(itertools.chain(begin, steps(), (COMMIT,)), patience_s, often=not begun)
         except RefusedError as refused:
-            if begun or refused.code not in NOT_FOLLOWED:
+            if refused.code not in NOT_FOLLOWED:
                 raise
             self._prepares = False
             wire.run([ROLLBACK], patience_s)
-            wire.run(itertools.chain(begin, steps(), (COMMIT,)), patience_s)
+            wire.run(itertools.chain(self._begin(wire), steps(), (COMMIT,)), patience_s)
+
+    def _begin(self, wire: Wire) -> tuple[Statement, ...]:
+        return (BEGIN,) if wire.limited else (BEGIN, self._limits)
 
     # -- the connection ----------------------------------------------------------------------------------------
 
@@ -393,6 +398,7 @@ class PostgresStore:
             last = limits(LOCK_TIMEOUT_S, STATEMENT_TIMEOUT_S)
             again = statement(SQL["come_back"], *mine.proof[:3])
             _, _, found, _ = wire.run([BEGIN, last, again, COMMIT], 2 * LOCK_TIMEOUT_S)
+            limit_session(wire, self._limits, 2 * LOCK_TIMEOUT_S)
         except (BrokenError, RefusedError) as error:
             wire.close()
             raise meaning(error, self.url) from error

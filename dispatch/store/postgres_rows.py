@@ -1,4 +1,4 @@
-"""A batch of changes as statements for PostgreSQL: one for each kind of row, whatever their number, or COPY."""
+"""A batch of changes as statements for PostgreSQL: for each kind of row one for a single row, one for many, or COPY."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import attrs
 
 from dispatch.store import codec
-from dispatch.store.port import Changes, KeyframeRow, SliceRow
+from dispatch.store.port import AttemptRow, Changes, KeyframeRow, LogRow, SliceRow
 from dispatch.store.postgres_schema import SQL
 from dispatch.store.postgres_wire import Statement, array, copy_text, statement
 
@@ -57,6 +57,9 @@ def batch_of(changes: Changes, graph: int, stored: set[str], *, copying: bool = 
 
 
 def _slices(rows: list[SliceRow], graph: int) -> Iterator[Statement]:
+    if len(rows) == 1:
+        yield statement(SQL["write_slice"], *codec.state_columns(rows[0], graph))
+        return
     for piece in _pieces(rows):
         *columns, _, ids = zip(*(codec.state_columns(row, graph) for row in piece), strict=True)
         yield _statement("write_slices", graph, [*columns, ids])
@@ -72,20 +75,34 @@ def _rest(changes: Changes, graph: int) -> Iterator[Statement]:
     if changes.graph is not None:
         yield statement(SQL["write_graph"], graph, changes.graph.graph_id, changes.graph.paused)
     attempts = {(row.slice_id, row.attempt): row for row in changes.attempts}
-    for some in _pieces(list(attempts.values())):
-        *columns, _, ids, numbers = zip(*(codec.attempt_columns(row, graph) for row in some), strict=True)
-        yield _statement("write_attempts", graph, [*columns, ids, numbers])
+    yield from _attempts(list(attempts.values()), graph)
     for piece in _pieces(changes.forgotten):
         yield _statement("forget_intents", graph, [piece])
     intents = {row.intent.id: row for row in changes.intents}
     for rows in _pieces(list(intents.values())):
         *columns, _, ids = zip(*(codec.intent_columns(row, graph) for row in rows), strict=True)
         yield _statement("write_intents", graph, [*columns, ids])
-    for entries in _pieces(changes.log):
-        *columns, _, seqs = zip(*(codec.log_columns(row, graph) for row in entries), strict=True)
-        yield _statement("write_entries", graph, [*columns, seqs])
+    yield from _entries(changes.log, graph)
     if changes.keyframe is not None:
         yield keyframe_statement(changes.keyframe, graph)
+
+
+def _attempts(rows: list[AttemptRow], graph: int) -> Iterator[Statement]:
+    if len(rows) == 1:
+        yield statement(SQL["write_attempt"], *codec.attempt_columns(rows[0], graph))
+        return
+    for piece in _pieces(rows):
+        *columns, _, ids, numbers = zip(*(codec.attempt_columns(row, graph) for row in piece), strict=True)
+        yield _statement("write_attempts", graph, [*columns, ids, numbers])
+
+
+def _entries(rows: tuple[LogRow, ...], graph: int) -> Iterator[Statement]:
+    if len(rows) == 1:
+        yield statement(SQL["write_entry"], *codec.log_columns(rows[0], graph))
+        return
+    for piece in _pieces(rows):
+        *columns, _, seqs = zip(*(codec.log_columns(row, graph) for row in piece), strict=True)
+        yield _statement("write_entries", graph, [*columns, seqs])
 
 
 def keyframe_statement(row: KeyframeRow, graph: int) -> Statement:

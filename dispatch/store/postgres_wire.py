@@ -62,16 +62,22 @@ class Wire:
     """Wraps a connected psycopg connection, which it owns from now on. Belongs to one thread at a time.
 
     `prepares` is whether statements are prepared; it turns false when the server side turns out not to follow.
+    `limited` is whether every transaction has its time limits from the session, which see to it that it ends.
     """
 
     def __init__(self, connection: psycopg.Connection[Any], *, prepares: bool = True) -> None:
-        self.prepares = prepares
+        self.prepares, self.limited = prepares, False
         self._connection, self._pid = connection, os.getpid()
         self._pg = connection.pgconn
         self._poll = select.poll()
         self._poll.register(self._pg.socket, select.POLLIN)
         self._prefix = f"dispatch_{secrets.token_hex(4)}_"  # no other client of a pooler has the same
         self._names: dict[str, bytes] = {}
+
+    @property
+    def server_pid(self) -> int:
+        """The process at the other end, as it was told when the connection was made. A pooler makes the number up."""
+        return self._pg.backend_pid
 
     @property
     def in_transaction(self) -> bool:
@@ -180,8 +186,8 @@ class Wire:
 
     def _refusal(self, failed: Result) -> RefusedError | BrokenError:
         refused = RefusedError(failed)
-        if refused.code in NOT_FOLLOWED:
-            self.prepares = False
+        if refused.code in NOT_FOLLOWED:  # then settings aren't either
+            self.prepares = self.limited = False
         if self._pg.status == pq.ConnStatus.BAD or refused.code.startswith(("57P0", "25P03")):
             self.close()
             return BrokenError(str(refused))

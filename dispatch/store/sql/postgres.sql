@@ -1,6 +1,8 @@
 -- What the PostgreSQL adapter says to its database, by name. Nothing here outlives its transaction, so that a pooler may
--- hand the connection to somebody else after each. Every name is qualified: the search path is the user's. Rows that
--- come in bulk arrive as one array for each column, in the order in which the codec gives them.
+-- hand the connection to somebody else after each; `limit_session` does, and spares poolers. Every name is qualified:
+-- the search path is the user's. Rows that come in bulk arrive as one array for each column, in the order in which the
+-- codec gives them. A row that comes alone, as in most batches, has a statement of its own: to take an array apart for
+-- each of its columns costs the server more than to write it.
 
 -- name: begin
 -- Not READ WRITE: a database that its administrator has made read-only is to stay so.
@@ -25,6 +27,18 @@ SELECT
     set_config('synchronous_commit',
         CASE current_setting('synchronous_commit') WHEN 'off' THEN 'on' ELSE current_setting('synchronous_commit') END,
         true)
+
+-- name: limit_session
+-- The same for all that follows on a connection to the server process $3: one row, or none if this isn't that process.
+-- A pooler makes the number up, and may hand this connection to somebody else, who wants none of these limits.
+SELECT
+    set_config('lock_timeout', $1, false),
+    set_config('statement_timeout', $2, false),
+    set_config('idle_in_transaction_session_timeout', $2, false),
+    set_config('synchronous_commit',
+        CASE current_setting('synchronous_commit') WHEN 'off' THEN 'on' ELSE current_setting('synchronous_commit') END,
+        false)
+WHERE pg_backend_pid() = $3::integer
 
 -- name: look_around
 -- Whose database this is, asked of the catalogs, which need no privileges.
@@ -162,6 +176,21 @@ ON CONFLICT (graph, id) DO UPDATE SET
     stopping = excluded.stopping, ran_s = excluded.ran_s, enqueued_at = excluded.enqueued_at,
     started_at = excluded.started_at, ended_at = excluded.ended_at
 
+-- name: write_slice
+INSERT INTO dispatch.slices (
+    seq, state, attempt, closes, turns, branch, pull_request_url, error, checkpoint, hold, canceling, stopping, ran_s,
+    enqueued_at, started_at, ended_at, graph, id
+) VALUES (
+    $1::bigint, $2, $3::bigint, $4::bigint, $5::bigint, $6, $7, $8, $9, $10, $11::smallint, $12::smallint,
+    $13::double precision, $14::double precision, $15::double precision, $16::double precision, $17::integer, $18
+)
+ON CONFLICT (graph, id) DO UPDATE SET
+    seq = excluded.seq, state = excluded.state, attempt = excluded.attempt, closes = excluded.closes,
+    turns = excluded.turns, branch = excluded.branch, pull_request_url = excluded.pull_request_url,
+    error = excluded.error, checkpoint = excluded.checkpoint, hold = excluded.hold, canceling = excluded.canceling,
+    stopping = excluded.stopping, ran_s = excluded.ran_s, enqueued_at = excluded.enqueued_at,
+    started_at = excluded.started_at, ended_at = excluded.ended_at
+
 -- name: write_specs
 INSERT INTO dispatch.specs (spec, graph, id)
 SELECT spec, $1::integer, id FROM unnest($2::text[], $3::text[]) AS new (spec, id)
@@ -188,6 +217,13 @@ FROM unnest(
     $2::text[], $3::double precision[], $4::double precision[], $5::text[], $6::text[], $7::text[], $8::text[],
     $9::bigint[]
 ) AS new (branch, started_at, ended_at, outcome, detail, checkpoint, slice_id, attempt)
+ON CONFLICT (graph, slice_id, attempt) DO UPDATE SET
+    branch = excluded.branch, started_at = excluded.started_at, ended_at = excluded.ended_at,
+    outcome = excluded.outcome, detail = excluded.detail, checkpoint = excluded.checkpoint
+
+-- name: write_attempt
+INSERT INTO dispatch.attempts (branch, started_at, ended_at, outcome, detail, checkpoint, graph, slice_id, attempt)
+VALUES ($1, $2::double precision, $3::double precision, $4, $5, $6, $7::integer, $8, $9::bigint)
 ON CONFLICT (graph, slice_id, attempt) DO UPDATE SET
     branch = excluded.branch, started_at = excluded.started_at, ended_at = excluded.ended_at,
     outcome = excluded.outcome, detail = excluded.detail, checkpoint = excluded.checkpoint
@@ -221,6 +257,11 @@ SELECT epoch, at, cap, suspended, kind, input, decisions, $1::integer, seq
 FROM unnest(
     $2::bigint[], $3::double precision[], $4::bigint[], $5::smallint[], $6::text[], $7::text[], $8::text[], $9::bigint[]
 ) AS new (epoch, at, cap, suspended, kind, input, decisions, seq)
+ON CONFLICT (graph, seq) DO NOTHING
+
+-- name: write_entry
+INSERT INTO dispatch.log (epoch, at, cap, suspended, kind, input, decisions, graph, seq)
+VALUES ($1::bigint, $2::double precision, $3::bigint, $4::smallint, $5, $6, $7, $8::integer, $9::bigint)
 ON CONFLICT (graph, seq) DO NOTHING
 
 -- name: write_keyframe
