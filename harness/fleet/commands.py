@@ -52,13 +52,17 @@ class Release:
 
 @attrs.frozen
 class Claim:
-    """Lease it to `owner` for `ttl_s` seconds. `token` is the next fencing token; `session_holder` another item of its
-    session that is held, and `session_wait_s` for how long yet."""
+    """Lease it to `owner` for `ttl_s` seconds; with `starts`, the turn begins at once (see `Start`).
+
+    The ledger fills in the rest: `token` is the next fencing token; `session_holder` another item of its session that
+    is held, and `session_wait_s` for how long yet.
+    """
 
     item_id: str
     tenant: str
     owner: str
     ttl_s: float
+    starts: bool = False
     token: int = 0
     session_holder: str = ""
     session_wait_s: float = 0.0

@@ -72,12 +72,20 @@ class LeaseLostError(FleetError):
         self.item_id, self.epoch = item_id, epoch
 
 
-class CancelRequestedError(FleetError):
-    """Somebody asked for the turn to be stopped: stop here, keep what there is, and end it as stopped."""
+class StopRequestedError(FleetError):
+    """The turn is to stop here, and to keep what there is for whoever goes on."""
 
     def __init__(self, item_id: str, cause: str) -> None:
         super().__init__(f"work item {item_id!r} is to be stopped: {cause}")
         self.item_id, self.cause = item_id, cause
+
+
+class CancelRequestedError(StopRequestedError):
+    """Its work is not wanted any more."""
+
+
+class DrainRequestedError(StopRequestedError):
+    """Its worker is about to end; another one will go on."""
 
 
 class QueueFullError(FleetError):

@@ -82,7 +82,8 @@ def step(item: WorkItem | None, command: Command, now: float) -> Step:
         case Hand():
             return Step(attrs.evolve(item, handed_at=now))
         case Release():
-            return Step(_moved(item, State.READY, now) if item.state is State.SUBMITTED else item)
+            released = item.state is State.SUBMITTED
+            return Step(attrs.evolve(_moved(item, State.READY, now), handed_at=0.0) if released else item)
         case Claim():
             return _claimed(item, command, now)
         case Cancel():
@@ -102,7 +103,8 @@ def _submitted(item: WorkItem | None, command: Submit, now: float) -> WorkItem:
     asked = {name: getattr(command.submission, name) for name in DECLARED}
     if item is None:
         state = State.SUBMITTED if command.unmet else State.READY
-        return WorkItem(**asked, state=state, submitted_at=now, changed_at=now)
+        handed_at = now if state is State.READY and command.submission.not_before <= now else 0.0
+        return WorkItem(**asked, state=state, submitted_at=now, changed_at=now, handed_at=handed_at)
     other = next((name for name in DECLARED if name != "not_before" and getattr(item, name) != asked[name]), None)
     if other is not None:
         raise ItemExistsError(item.id, other)
@@ -120,7 +122,7 @@ def _claimed(item: WorkItem, command: Claim, now: float) -> Step:
         _moved(item, State.LEASED, now),
         owner=command.owner, epoch=item.epoch + 1, token=command.token, expires_at=now + command.ttl_s, started_at=0.0,
     )  # fmt: skip
-    return attrs.evolve(left, item=leased)
+    return attrs.evolve(left, item=_started(leased, now) if command.starts else leased)
 
 
 def _refusal(item: WorkItem, command: Claim, now: float) -> Exception | None:

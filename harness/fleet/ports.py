@@ -4,8 +4,9 @@ A **WorkItems** is the authority: rows in a database, changed by commands alone.
 those who submit to those who work; it decides nothing. What it delivers twice, late or to the wrong one does no harm,
 since whoever receives it has to claim the WorkItem.
 
-Each is defined by its conformance suite. Both may be used from any thread, one call at a time; a second instance on the
-same place is another client. Every method may raise `FleetUnavailableError` (for now) and `FleetBrokenError`.
+Each is defined by its conformance suite. Both may be used from several threads at once, and a `receive` that waits
+keeps nobody else waiting; a second instance on the same place is another client. Every method may raise
+`FleetUnavailableError` (for now) and `FleetBrokenError`.
 """
 
 from __future__ import annotations
@@ -81,6 +82,24 @@ class WorkItems(Protocol):
     def close(self) -> None: ...
 
 
+class SessionLocks(Protocol):
+    """A lock for each session, between all processes that use the authority; it ends with the process that holds it.
+
+    The lease decides; this keeps two processes apart of which one does not know yet that it has lost its lease.
+    """
+
+    def lock_sessions(self, sessions: Sequence[tuple[str, str]]) -> tuple[bool, ...]:
+        """Try each (tenant, session id), without waiting; whether it is held now. Held by the caller already: False."""
+        ...
+
+    def seize_sessions(self, sessions: Sequence[tuple[str, str]]) -> tuple[bool, ...]:
+        """Take each from a process that holds it without right: it is cut off from the authority. The caller holds the
+        lease on the session. False: somebody holds it yet; try again."""
+        ...
+
+    def unlock_sessions(self, sessions: Sequence[tuple[str, str]]) -> None: ...
+
+
 class Archive(Protocol):
     """What an authority keeps beside its items: contents, messages and graves. The same adapters have both sides."""
 
@@ -103,6 +122,10 @@ class Archive(Protocol):
     def graves(self, limit: int) -> tuple[Buried, ...]:
         """The last to come first."""
         ...
+
+
+class Authority(WorkItems, Archive, SessionLocks, Protocol):
+    """All sides of an authority, which every adapter has."""
 
 
 @attrs.frozen

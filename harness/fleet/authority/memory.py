@@ -69,6 +69,7 @@ class MemoryWorkItems:
         self._contents: dict[str, bytes] = {}
         self._messages: dict[str, list[str]] = {}
         self._graves: dict[str, Buried] = {}
+        self._locked: set[Session] = set()
 
     def perform(self, commands: Sequence[Command]) -> tuple[Result, ...]:
         with self._mutex:
@@ -110,6 +111,20 @@ class MemoryWorkItems:
 
     def close(self) -> None:
         """Nothing is open."""
+
+    def lock_sessions(self, sessions: Sequence[Session]) -> tuple[bool, ...]:
+        with self._mutex:
+            free = [session not in self._locked and session not in sessions[:at] for at, session in enumerate(sessions)]
+            self._locked |= set(sessions)
+            return tuple(free)
+
+    def seize_sessions(self, sessions: Sequence[Session]) -> tuple[bool, ...]:
+        """There is no other process."""
+        return self.lock_sessions(sessions)
+
+    def unlock_sessions(self, sessions: Sequence[Session]) -> None:
+        with self._mutex:
+            self._locked -= set(sessions)
 
     def keep(self, contents: bytes) -> str:
         reference = f"sha256:{hashlib.sha256(contents).hexdigest()}"

@@ -1,0 +1,90 @@
+"""What runs a turn, by the kind of it, and what its end means."""
+
+from __future__ import annotations
+
+import importlib
+import logging
+import random
+from collections.abc import Callable, Mapping
+from importlib.metadata import entry_points
+from typing import TypeAlias
+
+from harness.fleet.commands import Defer, Fail, Holding, Retry, Stop, Succeed
+from harness.fleet.errors import (
+    CancelRequestedError,
+    DrainRequestedError,
+    FleetUnavailableError,
+    InvalidSettingError,
+    LeaseLostError,
+)
+from harness.fleet.lease import WorkItemLeaseGuard
+
+logger = logging.getLogger(__name__)
+
+ENTRY_POINTS = "slice_dispatch.executors"  #: the group in which a distribution names its executors, by kind
+
+#: Called with the payload and the guard. What it returns is the result; what it raises, see `ending_of`.
+Executor: TypeAlias = Callable[[bytes, WorkItemLeaseGuard], str | None]
+
+
+class TurnFailedError(Exception):
+    """Raised by an executor: the turn has failed, and another attempt would not mend it. The text is the cause."""
+
+
+class TryAgainError(Exception):
+    """Raised by an executor: this attempt has failed, and another may do better. The text is the cause."""
+
+
+class NotNowError(Exception):
+    """Raised by an executor: give the turn back unharmed, for `delay_s` seconds. The text says why."""
+
+    def __init__(self, cause: str, delay_s: float) -> None:
+        super().__init__(cause)
+        self.delay_s = delay_s
+
+
+def run(executor: Executor, payload: bytes, guard: WorkItemLeaseGuard) -> Holding | None:
+    """The turn, and the command that ends it; None if nothing may be said any more, since the lease is another's.
+
+    What is kept of an unexpected exception is its type alone: its text may hold paths and names.
+    """
+    lease = guard.lease
+    try:
+        return Succeed(lease, executor(payload, guard) or "")
+    except LeaseLostError:
+        return None
+    except CancelRequestedError as asked:
+        return Stop(lease, asked.cause)
+    except TurnFailedError as failed:
+        return Fail(lease, str(failed))
+    except TryAgainError as failed:
+        return Retry(lease, str(failed), random.random())
+    except NotNowError as deferred:
+        return Defer(lease, str(deferred), deferred.delay_s)
+    except DrainRequestedError as asked:
+        return Defer(lease, asked.cause)
+    except FleetUnavailableError:
+        logger.exception("work item %r could not be guarded", guard.item.id)
+        return Retry(lease, "its authority was out of reach when an effect was to be guarded", random.random())
+    except Exception as error:
+        logger.exception("the executor of kind %r failed", guard.item.kind)
+        return Retry(lease, f"its executor raised {type(error).__name__}; see the worker's log", random.random())
+
+
+def load_executors(named: Mapping[str, str]) -> dict[str, Executor]:
+    """By kind: installed ones, and those given as `module:callable`. Raises `InvalidSettingError`."""
+    executors = {point.name: _loaded(point.name, point.value) for point in entry_points(group=ENTRY_POINTS)}
+    return executors | {kind: _loaded(kind, place) for kind, place in named.items()}
+
+
+def _loaded(kind: str, place: str) -> Executor:
+    module, _, name = place.partition(":")
+    try:
+        found = importlib.import_module(module)
+        for part in name.split("."):
+            found = getattr(found, part)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise InvalidSettingError(f"executor of {kind!r}", f"{place!r} can't be loaded: {error}") from error
+    if not callable(found):
+        raise InvalidSettingError(f"executor of {kind!r}", f"{place!r} is not callable; write module:callable")
+    return found

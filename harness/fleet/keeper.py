@@ -1,0 +1,94 @@
+"""What goes on beside a worker's turns: their leases are renewed, what dead workers left is put in order, and what is
+ready without a delivery gets one."""
+
+from __future__ import annotations
+
+import logging
+import random
+import threading
+import time
+
+from harness.fleet.commands import Deliver, Recover, Renew
+from harness.fleet.errors import FleetUnavailableError
+from harness.fleet.ports import Authority, Transport
+from harness.fleet.queue import HANDED_S
+from harness.fleet.settings import FleetSettings
+from harness.fleet.turn import Turns
+
+logger = logging.getLogger(__name__)
+
+LOOK_S = 1.0  #: between two looks for what is overtaken or undelivered, more or less
+MOST = 500  #: items at a time
+
+
+class Keeper:
+    """A thread from `start` to `stop`. Every worker has one, and any of them does for all."""
+
+    def __init__(self, authority: Authority, transport: Transport, settings: FleetSettings, turns: Turns) -> None:
+        self._authority, self._transport, self._settings, self._turns = authority, transport, settings, turns
+        self._asked, self._ending = threading.Event(), False
+        self._renewed_at = time.monotonic()
+        self._thread = threading.Thread(target=self._run, name="fleet-keeper")
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def look(self) -> None:
+        """There may be something to deliver."""
+        self._asked.set()
+
+    def stop(self) -> None:
+        self._ending = True
+        self._asked.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        while not self._ending:
+            try:
+                if time.monotonic() - self._renewed_at >= self._settings.renew_interval_s:
+                    self.renew()
+                self.recover()
+                self.deliver()
+            except FleetUnavailableError as problem:
+                logger.warning("%s", problem)
+            wait_s = min(LOOK_S * random.uniform(0.7, 1.3), self._settings.renew_interval_s / 2)
+            self._asked.wait(wait_s)
+            self._asked.clear()
+
+    def renew(self) -> None:
+        """Of all turns under way, the lease and the delivery. What has not been renewed for as long as a lease lasts is
+        taken for lost: nobody can say any more whose it is."""
+        turns, before = self._turns.all(), self._renewed_at
+        began = time.monotonic()
+        try:
+            ttl_s = self._settings.claim_ttl_s
+            results = self._authority.perform([Renew(turn.guard.lease, ttl_s) for turn in turns]) if turns else ()
+        except FleetUnavailableError:
+            for turn in turns:
+                if turn.begun_at < before and began - before > self._settings.claim_ttl_s:
+                    turn.guard.lose()
+            raise
+        self._renewed_at = began
+        for turn, result in zip(turns, results, strict=True):
+            turn.guard.heard(result)
+        if turns:
+            self._transport.extend([turn.receipt for turn in turns])
+
+    def recover(self) -> None:
+        """Leases that ran out, deadlines that passed: whoever's they were."""
+        found = self._authority.overtaken(MOST)
+        if found:
+            self._authority.perform([Recover(item.id, item.tenant, random.random()) for item in found])
+
+    def deliver(self) -> None:
+        """The pump: a full queue delays what is ready, and drops none."""
+        room = self._settings.max_depth - self._transport.depth()
+        if room <= 0:
+            return
+        items = self._authority.undelivered(min(room, MOST), HANDED_S)
+        if not items:
+            return
+        admitted = self._transport.put_many([item.envelope(item.handed_at) for item in items], self._settings.max_depth)
+        delivered = [Deliver(item.id, item.tenant) for item, there in zip(items, admitted, strict=True) if there]
+        if delivered:
+            self._authority.perform(delivered)

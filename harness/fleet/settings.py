@@ -1,0 +1,108 @@
+"""The fleet's settings, from the environment: typed, checked, and all of them here."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Mapping
+from typing import TypeVar
+
+import attrs
+import platformdirs
+
+from harness.fleet.errors import InvalidSettingError
+
+BACKENDS = ("sqlite", "postgres", "kafka")
+LONGEST_TTL_S = 300.0  #: a lease that nobody renews keeps a turn from everybody for so long
+RENEWALS_IN_A_TTL = 3  #: at least, so that one or two may fail
+_POSTGRES = re.compile(r"postgres(ql)?://")
+Value = TypeVar("Value", int, float)
+
+
+@attrs.frozen
+class FleetSettings:
+    """What a worker or a client is to use.
+
+    `state_db_uri` names the authority, `postgresql://…` or `sqlite:///…`; `queue_uri` the database of a database
+    transport. `max_depth` is how many deliveries may be unacknowledged. `repr` shows no password.
+    """
+
+    backend: str = "sqlite"
+    state_db_uri: str = attrs.field(default="", repr=False)
+    queue_uri: str = attrs.field(default="", repr=False)
+    max_depth: int = 10_000
+    claim_ttl_s: float = 120.0
+    renew_interval_s: float = 30.0
+    partitions: int = 12
+    kafka_servers: str = "localhost:9092"
+    kafka_instance: str = ""
+
+    @classmethod
+    def of(cls, environ: Mapping[str, str]) -> FleetSettings:
+        """Raises `InvalidSettingError`, which names the variable. What is unset or empty has its default."""
+        backend = environ.get("TASK_QUEUE_BACKEND") or "sqlite"
+        if backend not in BACKENDS:
+            raise InvalidSettingError("TASK_QUEUE_BACKEND", f"is none of {', '.join(BACKENDS)}")
+        state = environ.get("STATE_DB_URI") or default_uri("state.db")
+        ttl_s = _number(environ, "AGENT_DISPATCH_CLAIM_TTL_S", 120.0, 1.0, LONGEST_TTL_S, float)
+        return cls(
+            backend,
+            state,
+            _queue_uri(environ, backend, state),
+            _number(environ, "AGENT_DISPATCH_MAX_DEPTH", 10_000, 1, 10**9, int),
+            ttl_s,
+            _renew_interval_s(environ, ttl_s),
+            _number(environ, "AGENT_TURNS_PARTITIONS", 12, 1, 10_000, int),
+            environ.get("KAFKA_BOOTSTRAP_SERVERS") or "localhost:9092",
+            environ.get("KAFKA_GROUP_INSTANCE_ID", ""),
+        )
+
+
+def default_uri(name: str) -> str:
+    """A SQLite file in the user's data directory (XDG)."""
+    return f"sqlite:///{platformdirs.user_data_path('slice-dispatch') / 'fleet' / name}"
+
+
+def _queue_uri(environ: Mapping[str, str], backend: str, state: str) -> str:
+    """By default the authority's database where that is of the same kind."""
+    given = environ.get("TASK_QUEUE_URI", "")
+    is_postgres = bool(_POSTGRES.match(given or state))
+    if backend == "postgres":
+        if not is_postgres:
+            raise InvalidSettingError(
+                "TASK_QUEUE_URI" if given else "STATE_DB_URI",
+                "names no PostgreSQL database, which TASK_QUEUE_BACKEND=postgres needs: postgresql://user@host/database",
+            )
+        return given or state
+    if backend == "sqlite":
+        if given and not given.startswith("sqlite:///"):
+            raise InvalidSettingError("TASK_QUEUE_URI", "names no SQLite file: sqlite:////absolute/path")
+        return given or default_uri("queue.db")
+    return ""
+
+
+def _renew_interval_s(environ: Mapping[str, str], ttl_s: float) -> float:
+    name = "AGENT_DISPATCH_RENEW_INTERVAL_S"
+    most = ttl_s / RENEWALS_IN_A_TTL
+    interval_s = _number(environ, name, min(30.0, most), 0.1, LONGEST_TTL_S, float)
+    if interval_s > most:
+        raise InvalidSettingError(
+            name, f"is {interval_s:g}; it may be a third of AGENT_DISPATCH_CLAIM_TTL_S at most, {most:g}"
+        )
+    return interval_s
+
+
+def _number(
+    environ: Mapping[str, str], name: str, default: Value, least: Value, most: Value, read: Callable[[str], Value]
+) -> Value:
+    text = environ.get(name, "").strip()
+    if not text:
+        return default
+    try:
+        value = read(text)
+    except ValueError:
+        kind = "a whole number" if isinstance(default, int) else "a number"
+        raise InvalidSettingError(name, f"is not {kind}") from None
+    if not (math.isfinite(value) and least <= value <= most):
+        raise InvalidSettingError(name, f"is {value:g}; it must be from {least:g} to {most:g}")
+    return value
