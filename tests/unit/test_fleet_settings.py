@@ -1,0 +1,81 @@
+"""The fleet's settings: what the environment may say."""
+
+from __future__ import annotations
+
+import pytest
+
+from harness.fleet.errors import InvalidSettingError
+from harness.fleet.settings import FleetSettings
+
+PG = "postgresql://somebody:secret@server/db"
+
+
+def test_without_a_word_everything_is_local() -> None:
+    settings = FleetSettings.of({})
+    assert (settings.backend, settings.max_depth, settings.claim_ttl_s, settings.renew_interval_s) == (
+        "sqlite", 10_000, 120.0, 30.0,
+    )  # fmt: skip
+    assert settings.state_db_uri.startswith("sqlite:///")
+    assert settings.queue_uri.startswith("sqlite:///")
+    assert settings.state_db_uri != settings.queue_uri
+
+
+def test_what_is_empty_has_its_default() -> None:
+    names = ("TASK_QUEUE_BACKEND", "STATE_DB_URI", "AGENT_DISPATCH_MAX_DEPTH", "AGENT_DISPATCH_CLAIM_TTL_S")
+    assert FleetSettings.of(dict.fromkeys(names, "")) == FleetSettings.of({})
+
+
+@pytest.mark.parametrize(
+    ("environ", "expected"),
+    [
+        ({"STATE_DB_URI": PG, "TASK_QUEUE_BACKEND": "postgres"}, {"state_db_uri": PG, "queue_uri": PG}),
+        (
+            {"STATE_DB_URI": PG, "TASK_QUEUE_URI": "postgres://other/q", "TASK_QUEUE_BACKEND": "postgres"},
+            {"queue_uri": "postgres://other/q"},
+        ),
+        ({"TASK_QUEUE_URI": "sqlite:////q.db"}, {"queue_uri": "sqlite:////q.db"}),
+        (
+            {"TASK_QUEUE_BACKEND": "kafka", "KAFKA_BOOTSTRAP_SERVERS": "a:1,b:2", "AGENT_TURNS_PARTITIONS": "3"},
+            {"kafka_servers": "a:1,b:2", "partitions": 3, "queue_uri": ""},
+        ),
+        ({"AGENT_DISPATCH_MAX_DEPTH": " 7 "}, {"max_depth": 7}),
+        ({"AGENT_DISPATCH_CLAIM_TTL_S": "300", "AGENT_DISPATCH_RENEW_INTERVAL_S": "100"}, {"renew_interval_s": 100.0}),
+        ({"AGENT_DISPATCH_CLAIM_TTL_S": "1.5"}, {"claim_ttl_s": 1.5, "renew_interval_s": 0.5}),
+    ],
+)
+def test_what_is_said_counts(environ: dict[str, str], expected: dict[str, object]) -> None:
+    settings = FleetSettings.of(environ)
+    assert {name: getattr(settings, name) for name in expected} == expected
+
+
+@pytest.mark.parametrize(
+    ("environ", "name"),
+    [
+        ({"TASK_QUEUE_BACKEND": "redis"}, "TASK_QUEUE_BACKEND"),
+        ({"TASK_QUEUE_BACKEND": "postgres"}, "STATE_DB_URI"),
+        ({"TASK_QUEUE_BACKEND": "postgres", "STATE_DB_URI": "sqlite:///x"}, "STATE_DB_URI"),
+        ({"TASK_QUEUE_BACKEND": "postgres", "STATE_DB_URI": PG, "TASK_QUEUE_URI": "sqlite:///x"}, "TASK_QUEUE_URI"),
+        ({"TASK_QUEUE_URI": PG}, "TASK_QUEUE_URI"),
+        ({"AGENT_DISPATCH_MAX_DEPTH": "0"}, "AGENT_DISPATCH_MAX_DEPTH"),
+        ({"AGENT_DISPATCH_MAX_DEPTH": "many"}, "AGENT_DISPATCH_MAX_DEPTH"),
+        ({"AGENT_DISPATCH_MAX_DEPTH": "1.5"}, "AGENT_DISPATCH_MAX_DEPTH"),
+        ({"AGENT_DISPATCH_CLAIM_TTL_S": "301"}, "AGENT_DISPATCH_CLAIM_TTL_S"),
+        ({"AGENT_DISPATCH_CLAIM_TTL_S": "0.5"}, "AGENT_DISPATCH_CLAIM_TTL_S"),
+        ({"AGENT_DISPATCH_CLAIM_TTL_S": "nan"}, "AGENT_DISPATCH_CLAIM_TTL_S"),
+        ({"AGENT_DISPATCH_RENEW_INTERVAL_S": "41"}, "AGENT_DISPATCH_RENEW_INTERVAL_S"),
+        (
+            {"AGENT_DISPATCH_CLAIM_TTL_S": "60", "AGENT_DISPATCH_RENEW_INTERVAL_S": "20.5"},
+            "AGENT_DISPATCH_RENEW_INTERVAL_S",
+        ),
+        ({"AGENT_TURNS_PARTITIONS": "-1"}, "AGENT_TURNS_PARTITIONS"),
+    ],
+)
+def test_what_can_not_be_is_refused_by_its_name(environ: dict[str, str], name: str) -> None:
+    with pytest.raises(InvalidSettingError, match=f"^{name}: ") as refused:
+        FleetSettings.of(environ)
+    assert refused.value.name == name
+    assert "secret" not in str(refused.value)
+
+
+def test_no_password_is_shown() -> None:
+    assert "secret" not in repr(FleetSettings.of({"STATE_DB_URI": PG, "TASK_QUEUE_BACKEND": "postgres"}))
