@@ -1,6 +1,7 @@
 """Settings of all tests with generated cases: the same cases in every run, unless a run is to find new ones.
 
-And the PostgreSQL server of those that need one: started by the first, ended after the last, one in each process.
+And the servers of those that need one: started by the first, ended after the last; of PostgreSQL one in each process,
+of Kafka one in each run.
 """
 
 from __future__ import annotations
@@ -8,12 +9,18 @@ from __future__ import annotations
 import pytest
 from hypothesis import settings
 
-from tests import postgres_server
+from tests import kafka_server, postgres_server
 from tests.effort import EFFORT
 
 # No deadline: how long a case takes says more of the machine's other work than of ours.
 settings.register_profile("steady", derandomize=EFFORT == 1, deadline=None, print_blob=EFFORT > 1)
 settings.load_profile("steady")
+
+
+@pytest.fixture
+def kafka_broker() -> str:
+    """The address of the broker that the tests of a run share. What they make there goes by names of their own."""
+    return kafka_server.shared()
 
 
 @pytest.fixture
@@ -24,3 +31,4 @@ def postgres_database() -> str:
 
 def pytest_sessionfinish() -> None:
     postgres_server.end_shared()
+    kafka_server.end_shared()
