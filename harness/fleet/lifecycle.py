@@ -246,7 +246,7 @@ def _in_order(item: WorkItem, now: float, jitter: float | None) -> Step:
     outcomes: tuple[Outcome, ...] = ()
     if is_abandoned(item, now):
         left = _recovered(item, now, 0.0 if jitter is None else pause_s(item.failures, jitter))
-        item, outcomes = left.item or item, left.outcomes
+        item, outcomes = left.item or item, tuple(attrs.evolve(each, expired=True) for each in left.outcomes)
     if is_lapsed(item, now):
         lapsed = _ended(item, State.CANCELLED, "its deadline passed", now)
         item, outcomes = lapsed.item or item, outcomes + lapsed.outcomes

@@ -11,7 +11,7 @@ keeps nobody else waiting; a second instance on the same place is another client
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 import attrs
@@ -48,6 +48,46 @@ class Buried:
     count: int = 1
     first_at: float = 0.0
     last_at: float = 0.0
+
+
+@attrs.frozen
+class WorkerPresence:
+    """A worker as it last told of itself. `token` is the random name of its incarnation (`Worker.owner`), `kinds` are
+    those it has executors of, `busy` of its `slots` run a turn. It tells so every `every_s` seconds.
+
+    `started_at` and `seen_at` are the registry's to fill in, by its clock.
+    """
+
+    token: str
+    kinds: tuple[str, ...]
+    slots: int
+    busy: int
+    every_s: float
+    started_at: float = 0.0
+    seen_at: float = 0.0
+
+    def is_alive(self, now: float) -> bool:
+        """Whether it was heard of in time: one beat may be lost, and one be late."""
+        return now - self.seen_at <= 3 * self.every_s
+
+
+@attrs.frozen
+class Tally:
+    """What an authority holds, counted in one look. `at`: when, by its clock.
+
+    `items` by state. `outcomes`, by the state they left, and `expired`, those of them whose lease ran out, only rise.
+    `overdue` leases ran out and were not put in order yet, the oldest of them `overdue_s` seconds ago. `due`: ready
+    items whose time has come, by kind.
+    """
+
+    at: float
+    schema: int
+    items: Mapping[WorkItemState, int]
+    outcomes: Mapping[WorkItemState, int]
+    expired: int = 0
+    overdue: int = 0
+    overdue_s: float = 0.0
+    due: Mapping[str, int] = attrs.field(factory=dict)
 
 
 class WorkItems(Protocol):
@@ -122,6 +162,29 @@ class Archive(Protocol):
     def graves(self, limit: int) -> tuple[Buried, ...]:
         """The last to come first."""
         ...
+
+
+class Registry(Protocol):
+    """Who works, and how much there is: for those who look on. Every adapter of an authority has this side too."""
+
+    def beat(self, presence: WorkerPresence) -> None:
+        """The worker is there. Who was not heard of for `KEPT_S` is forgotten."""
+        ...
+
+    def leave(self, token: str) -> None:
+        """The worker has ended as it should."""
+        ...
+
+    def workers(self, within_s: float) -> tuple[WorkerPresence, ...]:
+        """Those heard of within so many seconds, the longest there first."""
+        ...
+
+    def tally(self) -> Tally:
+        """Of what is stored, never of what a process remembers."""
+        ...
+
+
+KEPT_S = 3600.0  #: how long a registry remembers a worker that is silent
 
 
 class Authority(WorkItems, Archive, SessionLocks, Protocol):

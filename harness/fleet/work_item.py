@@ -151,7 +151,8 @@ DECLARED = tuple(field.name for field in attrs.fields(Submission))
 class Outcome:
     """How an attempt ended, or an item that nobody held: a line of its provenance, never changed.
 
-    `ended` is the state it was left in; `owner` and `started_at` are empty and 0 where no attempt had begun.
+    `ended` is the state it was left in; `owner` and `started_at` are empty and 0 where no attempt had begun. `expired`:
+    it ended because its lease ran out, by whoever put that in order.
     """
 
     item_id: str
@@ -164,3 +165,4 @@ class Outcome:
     ended_at: float
     ended: WorkItemState
     text: str
+    expired: bool = False

@@ -6,6 +6,7 @@ import hashlib
 import itertools
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 
 import attrs
@@ -13,7 +14,7 @@ import attrs
 from harness.fleet.commands import Command, Hand
 from harness.fleet.ledger import Session, perform
 from harness.fleet.lifecycle import is_abandoned, is_lapsed, step
-from harness.fleet.ports import Buried, Query, Result
+from harness.fleet.ports import KEPT_S, Buried, Query, Result, Tally, WorkerPresence
 from harness.fleet.work_item import HELD, Outcome, WorkItem, WorkItemState
 
 
@@ -69,6 +70,7 @@ class MemoryWorkItems:
         self._contents: dict[str, bytes] = {}
         self._messages: dict[str, list[str]] = {}
         self._graves: dict[str, Buried] = {}
+        self._present: dict[str, WorkerPresence] = {}
         self._locked: set[Session] = set()
 
     def perform(self, commands: Sequence[Command]) -> tuple[Result, ...]:
@@ -158,6 +160,39 @@ class MemoryWorkItems:
         with self._mutex:
             return tuple(reversed(self._graves.values()))[:limit]
 
+    def beat(self, presence: WorkerPresence) -> None:
+        with self._mutex:
+            now = self._clock()
+            before = self._present.get(presence.token)
+            started_at = now if before is None else before.started_at
+            self._present[presence.token] = attrs.evolve(presence, started_at=started_at, seen_at=now)
+            self._present = {token: each for token, each in self._present.items() if each.seen_at >= now - KEPT_S}
+
+    def leave(self, token: str) -> None:
+        with self._mutex:
+            self._present.pop(token, None)
+
+    def workers(self, within_s: float) -> tuple[WorkerPresence, ...]:
+        with self._mutex:
+            now = self._clock()
+            there = [each for each in self._present.values() if each.seen_at >= now - within_s]
+            return tuple(sorted(there, key=lambda each: (each.started_at, each.token)))
+
+    def tally(self) -> Tally:
+        with self._mutex:
+            now, items, outcomes = self._clock(), self.items.values(), self._outcomes
+            lapses = [now - item.expires_at for item in items if is_abandoned(item, now)]
+            return Tally(
+                at=now,
+                schema=1,
+                items=Counter(item.state for item in items),
+                outcomes=Counter(each.ended for each in outcomes),
+                expired=sum(each.expired for each in outcomes),
+                overdue=len(lapses),
+                overdue_s=max(lapses, default=0.0),
+                due=Counter(item.kind for item in items if _is_due(item, now)),
+            )
+
 
 def _is_meant(query: Query, item: WorkItem) -> bool:
     return (
@@ -168,6 +203,9 @@ def _is_meant(query: Query, item: WorkItem) -> bool:
     )
 
 
+def _is_due(item: WorkItem, now: float) -> bool:
+    return item.state is WorkItemState.READY and item.not_before <= now
+
+
 def _needs_a_delivery(item: WorkItem, now: float, handed_before_s: float) -> bool:
-    is_ready = item.state is WorkItemState.READY and not item.delivered and item.not_before <= now
-    return is_ready and item.handed_at <= now - handed_before_s
+    return _is_due(item, now) and not item.delivered and item.handed_at <= now - handed_before_s
