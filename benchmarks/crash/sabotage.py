@@ -24,7 +24,7 @@ from dispatch.cli import main
 from dispatch.store import Changes, SqliteStore
 from dispatch.store.postgres import PostgresStore
 from dispatch.store.postgres_schema import SQL
-from dispatch.store.postgres_wire import Wire
+from harness.database.postgres_wire import Wire
 from harness.local.work import worktree_commit
 
 

@@ -44,11 +44,11 @@ from dispatch.store.postgres_reading import LOCK_TIMEOUT_S, READING_PATIENCE_S, 
 from dispatch.store.postgres_return import Resumed, Return
 from dispatch.store.postgres_rows import Batch, batch_of
 from dispatch.store.postgres_schema import BEGIN, COMMIT, ROLLBACK, SQL, check_ready, limit_session, limits, make_ready
-from dispatch.store.postgres_wire import NOT_FOLLOWED, BrokenError, RefusedError, Statement, Wire, statement
 from dispatch.store.process import Owner, Presence, presence_of, this_process
 from dispatch.store.refusals import TERMS
 from harness.database.killpoint import killpoint
 from harness.database.postgres import Connect, connect, locate
+from harness.database.postgres_wire import NOT_FOLLOWED, BrokenError, RefusedError, Statement, Wire, statement
 
 PATIENCE_S = 0.5  #: how long the owner waits on a server that says nothing
 ROWS_PER_S = 10_000  #: a batch may take a second more for each so many rows

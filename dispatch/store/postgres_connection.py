@@ -9,15 +9,15 @@ import psycopg
 
 from dispatch.errors import DispatchError, StoreError
 from dispatch.store.codec import ORPHANED_ATTEMPT
-from dispatch.store.postgres_wire import BrokenError, RefusedError, Wire
 from dispatch.store.refusals import TERMS
 from harness.database.postgres import Connect, Location, lost_connection, no_connection, refused_statement
+from harness.database.postgres_wire import BrokenError, RefusedError, Wire
 
 
 def wire_to(location: Location, connect: Connect, *, prepares: bool = True) -> Wire:
     """A new connection. Raises `StoreError` or `StoreUnavailableError`."""
     try:
-        return Wire(connect(location.conninfo), prepares=prepares)
+        return Wire(connect(location.conninfo), StoreError, prepares=prepares)
     except psycopg.Error as error:
         raise no_connection(error, location.url, TERMS) from error
 

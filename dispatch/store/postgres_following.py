@@ -13,8 +13,8 @@ from dispatch.store.port import Claim, Contents
 from dispatch.store.postgres_connection import meaningful
 from dispatch.store.postgres_reading import READING_PATIENCE_S, begin, contents, find
 from dispatch.store.postgres_schema import COMMIT, SQL, check_ready
-from dispatch.store.postgres_wire import Statement, Wire, statement
 from dispatch.store.process import Owner, Presence
+from harness.database.postgres_wire import Statement, Wire, statement
 
 LISTEN = Statement(SQL["listen"])
 

@@ -27,10 +27,10 @@ from dispatch.store.postgres_reading import (
 )
 from dispatch.store.postgres_rows import keyframe_statement
 from dispatch.store.postgres_schema import BEGIN, COMMIT, SQL, check_ready, limits
-from dispatch.store.postgres_wire import Statement, Wire, statement
 from dispatch.store.process import Owner, Presence
 from harness.database.killpoint import killpoint
 from harness.database.postgres import Connect, Location
+from harness.database.postgres_wire import Statement, Wire, statement
 
 
 class PostgresReading:

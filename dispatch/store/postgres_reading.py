@@ -8,8 +8,8 @@ from dispatch.store import codec
 from dispatch.store.ownership import Held
 from dispatch.store.port import Contents, GraphRow, Logged
 from dispatch.store.postgres_schema import BEGIN_READING, COMMIT, SQL, limits
-from dispatch.store.postgres_wire import Wire, statement
 from dispatch.store.process import Owner
+from harness.database.postgres_wire import Wire, statement
 
 READING_PATIENCE_S = 30.0  #: how long a claim, a load or a peek waits on a server that says nothing
 LOCK_TIMEOUT_S = 5.0  #: how long a claim waits for a lock; a write waits for less than the patience, to hear of it

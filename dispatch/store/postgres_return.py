@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 import attrs
 
 from dispatch.errors import DispatchError, OwnershipLostError
-from dispatch.store.postgres_wire import Wire
+from harness.database.postgres_wire import Wire
 
 FIRST_PAUSE_S = 0.05
 LONGEST_PAUSE_S = 5.0

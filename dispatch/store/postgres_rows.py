@@ -11,7 +11,7 @@ import attrs
 from dispatch.store import codec
 from dispatch.store.port import AttemptRow, Changes, KeyframeRow, LogRow, SliceRow
 from dispatch.store.postgres_schema import SQL
-from dispatch.store.postgres_wire import Statement, array, copy_text, statement
+from harness.database.postgres_wire import Statement, array, copy_text, statement
 
 COPY_FROM = 1000  #: so many new slices and more travel by COPY, which costs half as much for each
 _BYTES_OF_A_ROW = 1000  # what is as large takes as long

@@ -5,8 +5,8 @@ from __future__ import annotations
 import attrs
 
 from dispatch.errors import StoreError
-from dispatch.store.postgres_wire import Statement, Wire, statement
 from harness.database.killpoint import killpoint
+from harness.database.postgres_wire import Statement, Wire, statement
 from harness.database.queries import migrations, named_blocks
 
 SQL = named_blocks("dispatch.store", "postgres.sql")

@@ -16,7 +16,7 @@ from psycopg.conninfo import conninfo_to_dict
 from dispatch.store import Changes, GraphRow
 from dispatch.store.postgres import PostgresStore
 from dispatch.store.postgres_rows import COPY_FROM
-from dispatch.store.postgres_wire import Statement, Wire
+from harness.database.postgres_wire import Statement, Wire
 from tests.conformance.store_rig import slice_row
 from tests.integration.store_child import never_waits
 

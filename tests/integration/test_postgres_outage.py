@@ -23,7 +23,7 @@ from dispatch.errors import OwnedElsewhereError, OwnershipLostError, StoreError,
 from dispatch.store import Changes, Contents, GraphRow
 from dispatch.store.postgres import PostgresStore
 from dispatch.store.postgres_rows import COPY_FROM
-from dispatch.store.postgres_wire import Statement
+from harness.database.postgres_wire import Statement
 from tests.conformance.store_rig import attempt_row, intent_row, slice_row
 from tests.integration.store_child import never_waits
 from tests.postgres_server import Databases, PostgresServer

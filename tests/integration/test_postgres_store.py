@@ -21,7 +21,7 @@ from dispatch.store.port import LogRow
 from dispatch.store.postgres import PostgresStore
 from dispatch.store.postgres_rows import COPY_FROM
 from dispatch.store.postgres_schema import SQL
-from dispatch.store.postgres_wire import Statement
+from harness.database.postgres_wire import Statement
 from tests.conformance.store_rig import attempt_row, intent_row, slice_row
 from tests.integration.store_child import never_waits, store_at
 from tests.postgres_server import Databases, PostgresServer, installations

@@ -14,7 +14,7 @@ import os
 import secrets
 import select
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import attrs
@@ -22,7 +22,6 @@ import psycopg
 from psycopg import pq
 from psycopg.adapt import Transformer
 
-from dispatch.errors import StoreError
 from harness.database.killpoint import killpoint
 
 Value = str | int | float | None
@@ -63,10 +62,14 @@ class Wire:
 
     `prepares` is whether statements are prepared; it turns false when the server side turns out not to follow.
     `limited` is whether every transaction has its time limits from the session, which see to it that it ends.
+    `refused` makes what is raised when it is used after a fork.
     """
 
-    def __init__(self, connection: psycopg.Connection[Any], *, prepares: bool = True) -> None:
+    def __init__(
+        self, connection: psycopg.Connection[Any], refused: Callable[[str], Exception], *, prepares: bool = True
+    ) -> None:
         self.prepares, self.limited = prepares, False
+        self._refused = refused
         self._connection, self._pid = connection, os.getpid()
         self._pg = connection.pgconn
         self._poll = select.poll()
@@ -263,7 +266,9 @@ class Wire:
 
     def _refuse_after_fork(self) -> None:
         if os.getpid() != self._pid:
-            raise StoreError("the store was open when this process was forked; use it from the parent, or open another")
+            raise self._refused(
+                "the database was open when this process was forked; use it from the parent, or open it anew"
+            )
 
 
 def array(values: Sequence[Value]) -> bytes:
