@@ -43,11 +43,12 @@ from dispatch.store.postgres_history import PostgresHistory
 from dispatch.store.postgres_reading import LOCK_TIMEOUT_S, READING_PATIENCE_S, STATEMENT_TIMEOUT_S, find, snapshot
 from dispatch.store.postgres_return import Resumed, Return
 from dispatch.store.postgres_rows import Batch, batch_of
-from dispatch.store.postgres_schema import BEGIN, COMMIT, ROLLBACK, SQL, check_ready, limit_session, limits, make_ready
+from dispatch.store.postgres_schema import SQL, STORE
 from dispatch.store.process import Owner, Presence, presence_of, this_process
 from dispatch.store.refusals import TERMS
 from harness.database.killpoint import killpoint
 from harness.database.postgres import Connect, connect, locate
+from harness.database.postgres_schema import BEGIN, COMMIT, ROLLBACK, limit_session, limits
 from harness.database.postgres_wire import NOT_FOLLOWED, BrokenError, RefusedError, Statement, Wire, statement
 
 PATIENCE_S = 0.5  #: how long the owner waits on a server that says nothing
@@ -192,7 +193,7 @@ class PostgresStore:
         try:
             if self._wire is None:
                 self._wire = wire_to(self._location, self._connect, prepares=self._prepares)
-                make_ready(self._wire, self.url)
+                STORE.make_ready(self._wire, self.url)
             return self._claim(self._wire, graph, take_over, outlasted)
         except (RefusedError, BrokenError) as error:
             raise meaning(error, self.url) from error
@@ -413,7 +414,7 @@ class PostgresStore:
         wire = wire_to(self._location, self._connect)
         try:
             with meaningful(self.url):
-                check_ready(wire, self.url)
+                STORE.check_ready(wire, self.url)
                 yield wire
         finally:
             wire.close()

@@ -12,8 +12,9 @@ from dispatch.store.ownership import Held, live_claim
 from dispatch.store.port import Claim, Contents
 from dispatch.store.postgres_connection import meaningful
 from dispatch.store.postgres_reading import READING_PATIENCE_S, begin, contents, find
-from dispatch.store.postgres_schema import COMMIT, SQL, check_ready
+from dispatch.store.postgres_schema import SQL, STORE
 from dispatch.store.process import Owner, Presence
+from harness.database.postgres_schema import COMMIT
 from harness.database.postgres_wire import Statement, Wire, statement
 
 LISTEN = Statement(SQL["listen"])
@@ -33,7 +34,7 @@ class PostgresLook:
         self._wire, self._url, self._graph, self._clock, self._presence = wire, url, graph, clock, presence
         self._key = 0
         with meaningful(self._url):
-            check_ready(wire, url)
+            STORE.check_ready(wire, url)
             wire.run([LISTEN], READING_PATIENCE_S)
 
     def position(self) -> Position:

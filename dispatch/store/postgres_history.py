@@ -26,10 +26,11 @@ from dispatch.store.postgres_reading import (
     find,
 )
 from dispatch.store.postgres_rows import keyframe_statement
-from dispatch.store.postgres_schema import BEGIN, COMMIT, SQL, check_ready, limits
+from dispatch.store.postgres_schema import SQL, STORE
 from dispatch.store.process import Owner, Presence
 from harness.database.killpoint import killpoint
 from harness.database.postgres import Connect, Location
+from harness.database.postgres_schema import BEGIN, COMMIT, limits
 from harness.database.postgres_wire import Statement, Wire, statement
 
 
@@ -108,7 +109,7 @@ class PostgresHistory:
         wire = wire_to(self.location, self.connect)
         try:
             with meaningful(self.location.url):
-                check_ready(wire, self.location.url)
+                STORE.check_ready(wire, self.location.url)
             yield wire
         finally:
             wire.close()

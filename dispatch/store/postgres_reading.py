@@ -7,8 +7,9 @@ from collections.abc import Callable
 from dispatch.store import codec
 from dispatch.store.ownership import Held
 from dispatch.store.port import Contents, GraphRow, Logged
-from dispatch.store.postgres_schema import BEGIN_READING, COMMIT, SQL, limits
+from dispatch.store.postgres_schema import SQL
 from dispatch.store.process import Owner
+from harness.database.postgres_schema import BEGIN_READING, COMMIT, limits
 from harness.database.postgres_wire import Wire, statement
 
 READING_PATIENCE_S = 30.0  #: how long a claim, a load or a peek waits on a server that says nothing

@@ -13,7 +13,7 @@ import psycopg
 import pytest
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-import dispatch.store.postgres_schema
+import dispatch.store.postgres
 from dispatch.errors import DispatchError, OwnedElsewhereError, OwnershipLostError, StoreError, StoreUnavailableError
 from dispatch.slice import Slice, SliceState
 from dispatch.store import Changes, Contents, GraphRow, open_store
@@ -21,6 +21,7 @@ from dispatch.store.port import LogRow
 from dispatch.store.postgres import PostgresStore
 from dispatch.store.postgres_rows import COPY_FROM
 from dispatch.store.postgres_schema import SQL
+from harness.database import postgres_schema
 from harness.database.postgres_wire import Statement
 from tests.conformance.store_rig import attempt_row, intent_row, slice_row
 from tests.integration.store_child import never_waits, store_at
@@ -166,9 +167,9 @@ def test_an_older_schema_is_brought_up_to_date_by_a_claim_alone(
     old.claim("default")
     old.write(BATCH)
     old.release()
-    steps = dispatch.store.postgres_schema._MIGRATIONS
-    newer = [*steps, ["CREATE TABLE dispatch.extra (n INTEGER)"]]
-    monkeypatch.setattr(dispatch.store.postgres_schema, "_MIGRATIONS", newer)
+    kind = dispatch.store.postgres.STORE
+    newer = [*kind.migrations, ["CREATE TABLE dispatch.extra (n INTEGER)"]]
+    monkeypatch.setattr(dispatch.store.postgres, "STORE", attrs.evolve(kind, migrations=newer))
     store = store_at(postgres_database, never_waits)
     with pytest.raises(StoreError, match="older version") as refused:
         store.peek("default")
@@ -366,8 +367,8 @@ def test_a_url_tells_where_the_store_is(url: str, shown: str) -> None:
 
 
 def sent(store: PostgresStore, monkeypatch: pytest.MonkeyPatch, use: Callable[[], object]) -> list[list[str]]:
-    """The statements of each exchange with the server, in words of `sql/postgres.sql`."""
-    wire, names = store._wire, {text: name for name, text in SQL.items()}
+    """The statements of each exchange with the server, in words of the files `sql/postgres.sql`."""
+    wire, names = store._wire, {text: name for name, text in (postgres_schema.SQL | SQL).items()}
     assert wire is not None
     exchanges: list[list[str]] = []
     run, copy = wire.run, wire.copy
