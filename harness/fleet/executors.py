@@ -66,7 +66,7 @@ def run(executor: Executor, payload: bytes, guard: WorkItemLeaseGuard) -> Holdin
     except FleetUnavailableError:
         logger.exception("work item %r could not be guarded", guard.item.id)
         return Retry(lease, "its authority was out of reach when an effect was to be guarded", random.random())
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         logger.exception("the executor of kind %r failed", guard.item.kind)
         return Retry(lease, f"its executor raised {type(error).__name__}; see the worker's log", random.random())
 

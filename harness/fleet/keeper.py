@@ -7,6 +7,7 @@ import logging
 import random
 import threading
 import time
+from collections.abc import Callable
 
 from harness.fleet.commands import Deliver, Recover, Renew
 from harness.fleet.errors import FleetUnavailableError
@@ -22,13 +23,23 @@ MOST = 500  #: items at a time
 
 
 class Keeper:
-    """A thread from `start` to `stop`. Every worker has one, and any of them does for all."""
+    """A thread from `start` to `stop`. Every worker has one, and any of them does for all.
 
-    def __init__(self, authority: Authority, transport: Transport, settings: FleetSettings, turns: Turns) -> None:
+    `guarded` runs it, and sees to what it raises.
+    """
+
+    def __init__(
+        self,
+        authority: Authority,
+        transport: Transport,
+        settings: FleetSettings,
+        turns: Turns,
+        guarded: Callable[[Callable[[], None]], None],
+    ) -> None:
         self._authority, self._transport, self._settings, self._turns = authority, transport, settings, turns
         self._asked, self._ending = threading.Event(), False
         self._renewed_at = time.monotonic()
-        self._thread = threading.Thread(target=self._run, name="fleet-keeper")
+        self._thread = threading.Thread(target=guarded, args=(self._run,), name="fleet-keeper")
 
     def start(self) -> None:
         self._thread.start()

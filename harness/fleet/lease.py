@@ -81,15 +81,13 @@ class WorkItemLeaseGuard:
     # -- for the worker ------------------------------------------------------------------------------------------------
 
     def heard(self, result: WorkItem | Exception | None) -> None:
-        """What a command in the lease's name came to."""
-        if isinstance(result, LeaseLostError):
+        """What a command in the lease's name came to. Whatever is no item says that it is not ours."""
+        if not isinstance(result, WorkItem):
             self.lose()
-        elif isinstance(result, WorkItem):
-            self._item = result
-            if result.cancel_cause:
-                self.ask_to_stop(CancelRequestedError(result.id, result.cancel_cause))
-        elif result is not None:
-            raise result
+            return
+        self._item = result
+        if result.cancel_cause:
+            self.ask_to_stop(CancelRequestedError(result.id, result.cancel_cause))
 
     def lose(self) -> None:
         self._lost = True

@@ -64,11 +64,18 @@ class _Ended:
 
 
 @attrs.frozen
+class _Mark:
+    """Passed by when all that came before it was handled."""
+
+    passed: threading.Event
+
+
+@attrs.frozen
 class _Closing:
     """Nothing comes after this."""
 
 
-_Message: TypeAlias = _Received | _Ended | _Closing
+_Message: TypeAlias = _Received | _Ended | _Mark | _Closing
 
 
 class _GivenUpError(Exception):
@@ -101,7 +108,7 @@ class Worker:
         self._free = slots
         self._draining, self._given_up = threading.Event(), threading.Event()
         self._pool = ThreadPoolExecutor(slots, thread_name_prefix="fleet-slot")
-        self._keeper = Keeper(authority, transport, settings, self._turns)
+        self._keeper = Keeper(authority, transport, settings, self._turns, self._guarded)
         self._feeder = threading.Thread(target=self._guarded, args=(self._feed,), name="fleet-feeder")
         self._desk = threading.Thread(target=self._guarded, args=(self._serve,), name="fleet-desk")
         self.problem: BaseException | None = None
@@ -135,11 +142,15 @@ class Worker:
         """
         self._stop_feeding()
         self._feeder.join()
-        all_ended = self._turns.wait_for_none(grace_s)
+        if self.problem is not None:
+            grace_s = 0.0
+        mark = _Mark(threading.Event())
+        self._inbox.put(mark)
+        all_ended = mark.passed.wait(grace_s) and self._turns.wait_for_none(grace_s)
         if not all_ended:
             for turn in self._turns.all():
                 turn.guard.ask_to_stop(DrainRequestedError(turn.item_id, "its worker is ending"))
-            all_ended = self._turns.wait_for_none(LAST_WORDS_S)
+            all_ended = mark.passed.wait(0.0) and self._turns.wait_for_none(LAST_WORDS_S)
         self._keeper.stop()
         self._inbox.put(_Closing())
         self._desk.join(LAST_WORDS_S)
@@ -191,6 +202,9 @@ class Worker:
                 ended = [message for message in messages if isinstance(message, _Ended)]
                 received = [message.deliveries for message in messages if isinstance(message, _Received)]
                 self._handle(ended, self._known(list(itertools.chain(*received))))
+            for message in messages:
+                if isinstance(message, _Mark):
+                    message.passed.set()
             if any(isinstance(message, _Closing) for message in messages):
                 return
 
@@ -212,6 +226,9 @@ class Worker:
         return [(each.receipt, each.envelope) for each in deliveries if each.envelope is not None]
 
     def _handle(self, ended: Sequence[_Ended], arrived: Sequence[tuple[Receipt, AgentTurnEnvelope]]) -> None:
+        if self.is_draining:
+            self._give_back([receipt for receipt, _ in arrived], 0.0)
+            arrived = ()
         sessions = [(envelope.tenant, envelope.session_id) for _, envelope in arrived]
         locked = self._reached(lambda: self._authority.lock_sessions(sessions)) if sessions else ()
         endings = [each.ending for each in ended if each.ending is not None]
@@ -295,7 +312,13 @@ class Worker:
     # -- a slot --------------------------------------------------------------------------------------------------------
 
     def _work(self, turn: Turn) -> None:
-        self._inbox.put(_Ended(turn, self._ending(turn)))
+        """A slot's door: however the turn ends, the desk hears of it."""
+        try:
+            ending = self._ending(turn)
+        except Exception as error:
+            logger.exception("work item %r could not be run", turn.item_id)
+            ending = Retry(turn.guard.lease, f"its worker raised {type(error).__name__}; see the worker's log")
+        self._inbox.put(_Ended(turn, ending))
 
     def _ending(self, turn: Turn) -> Holding | None:
         item, lease = turn.guard.item, turn.guard.lease
