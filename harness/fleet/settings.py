@@ -58,6 +58,20 @@ class FleetSettings:
         )
 
 
+def problems(environ: Mapping[str, str]) -> tuple[InvalidSettingError, ...]:
+    """All that is wrong with the settings, not just the first: each is looked at as if those before it were unset."""
+    rest, found = dict(environ), list[InvalidSettingError]()
+    while True:
+        try:
+            FleetSettings.of(rest)
+        except InvalidSettingError as problem:
+            found.append(problem)
+            if rest.pop(problem.name, None) is None:  # it is about one that is missing
+                return tuple(found)
+        else:
+            return tuple(found)
+
+
 def default_uri(name: str) -> str:
     """A SQLite file in the user's data directory (XDG)."""
     return f"sqlite:///{platformdirs.user_data_path('slice-dispatch') / 'fleet' / name}"
