@@ -222,12 +222,12 @@ class SliceGraph:
     def _connect(self, node: SliceNode) -> None:
         nodes, wanted = self.nodes, node.slice
         if wanted.depends_on:
-            known = set(node.depends_on)  # edges that others of the same batch have declared from the other end
+            known = set(node.depends_on) if node.depends_on else ()  # declared by others of the batch, from their end
             for name in dict.fromkeys(wanted.depends_on):
                 if (before := nodes[name]) not in known:
                     self._depend(node, before)
         if wanted.required_by:
-            known = set(node.dependents)
+            known = set(node.dependents) if node.dependents else ()
             for name in dict.fromkeys(wanted.required_by):
                 if (after := nodes[name]) not in known:
                     self._depend(after, node)
@@ -502,7 +502,9 @@ def check_acyclic(new: dict[str, Slice], nodes: dict[str, SliceNode]) -> None:
     for name, slice_ in new.items():
         depends_on = slice_.depends_on
         closing = slice_.required_by and (depends_on or name in waiting)
-        if closing or (depends_on and any(before in new and before not in seen for before in depends_on)):
+        if closing or not (
+            seen.issuperset(depends_on) or all(before in seen or before not in new for before in depends_on)
+        ):
             cycle = find_cycle(new, nodes)
             if cycle:
                 raise CycleError(cycle)

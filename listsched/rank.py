@@ -100,9 +100,15 @@ class UpwardRanks(Generic[N]):
 
     def link(self, before: N, after: N) -> None:
         """Let `after` depend on `before`. The caller answers for the graph staying acyclic."""
-        before.dependents = _with(before.dependents, after)
-        after.depends_on = _with(after.depends_on, before)
-        if after.live and (after.stale or before.weight + after.upward > before.upward):
+        if isinstance(dependents := before.dependents, list):
+            dependents.append(after)
+        else:
+            before.dependents = [after]
+        if isinstance(depends_on := after.depends_on, list):
+            depends_on.append(before)
+        else:
+            after.depends_on = [before]
+        if not before.stale and after.live and (after.stale or before.weight + after.upward > before.upward):
             self._spoil(before)
 
     def unlink_last(self, before: N, after: N) -> None:
@@ -166,13 +172,6 @@ class UpwardRanks(Generic[N]):
             if node.live and node.upward != (upward := node.weight + below):
                 node.upward = upward
                 changed.append(node)
-
-
-def _with(nodes: Sequence[N], node: N) -> Sequence[N]:
-    if isinstance(nodes, list):
-        nodes.append(node)
-        return nodes
-    return [node]
 
 
 def _without_last(nodes: Sequence[N]) -> Sequence[N]:

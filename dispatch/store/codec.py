@@ -13,13 +13,16 @@ import datetime as dt
 import functools
 import json
 import math
+import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
+
+import attrs
 
 from dispatch.collector import collector_paused
 from dispatch.errors import StoreError
 from dispatch.intent import Intent, Urgency
-from dispatch.slice import NOTHING, Slice, SliceState, TouchSet
+from dispatch.slice import NO_RECIPE, NOTHING, Slice, SliceState, TouchSet
 from dispatch.store.port import AttemptRow, Changes, IntentRow, LogRow, SliceRow
 from harness import Recipe
 
@@ -32,7 +35,8 @@ _INTEGER_LIMIT = 2**63
 _STATES = {state.value: state for state in SliceState}
 _URGENCIES = {urgency.name.lower(): urgency for urgency in Urgency}
 dumps = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), check_circular=False).encode
-_loads = json.JSONDecoder().decode
+_quoted = json.encoder.encode_basestring  # what `dumps` makes of a text
+_scan: Callable[[str, int], tuple[Any, int]] = json.JSONDecoder().scan_once  # type: ignore[attr-defined]
 
 
 # -- what may be kept ----------------------------------------------------------------------------------------------
@@ -42,8 +46,9 @@ def check(changes: Changes) -> None:
     """Raises `StoreError`, which names the row, for the first value that not every database keeps."""
     if changes.graph is not None:
         _check_text("the graph", (changes.graph.graph_id, changes.graph.paused))
+    checked = {NO_RECIPE}
     for row in changes.slices:
-        _check_slice(row)
+        _check_slice(row, checked)
     for attempt in changes.attempts:
         name = f"attempt {attempt.attempt} of {attempt.slice_id!a}"
         _check_text(name, (attempt.slice_id, attempt.branch, attempt.outcome, attempt.detail, attempt.checkpoint))
@@ -64,29 +69,34 @@ def check_name(graph: str) -> None:
     _check_text("the graph's name", (graph,))
 
 
-def _check_slice(row: SliceRow) -> None:
-    spec, recipe = row.slice, row.slice.recipe
-    name = f"slice {spec.id!a}"
-    _check_text(
-        name,
-        (
-            *(spec.id, spec.title, spec.provenance, spec.hold, recipe.prompt, recipe.kind),
-            *(row.branch, row.pull_request_url, row.error, row.checkpoint, row.hold),
-            *spec.depends_on,
-            *spec.required_by,
-            *spec.contends,
-            *spec.touch.paths,
-            *spec.touch.hotspots,
-            *recipe.command,
-            *recipe.verify,
-            *(part for pair in recipe.env for part in pair),
-        ),
+def _check_slice(row: SliceRow, checked: set[Recipe]) -> None:
+    """`checked`: recipes that are fine. What a row has most is looked at in one piece, and taken apart if it isn't."""
+    slice_, recipe = row.slice, row.slice.recipe
+    texts = (
+        *(slice_.id, slice_.title, slice_.provenance, slice_.hold),
+        *(row.branch, row.pull_request_url, row.error, row.checkpoint, row.hold),
+        *slice_.depends_on,
+        *slice_.required_by,
+        *slice_.contends,
+        *slice_.touch.paths,
+        *slice_.touch.hotspots,
     )
-    _check_numbers(
-        name,
-        (row.seq, row.attempt, row.closes, row.turns, recipe.max_attempts),
-        (row.ran_s, row.enqueued_at, row.started_at, row.ended_at, recipe.grace_s, recipe.quiet_limit_s),
-    )
+    text = "".join(texts)
+    if not text.isascii() or "\0" in text:
+        _check_text(f"slice {slice_.id!a}", texts)
+    integers = (row.seq, row.attempt, row.closes, row.turns)
+    times = row.ran_s + row.enqueued_at + row.started_at + row.ended_at
+    if max(integers) >= _INTEGER_LIMIT or min(integers) < -_INTEGER_LIMIT or not math.isfinite(times):
+        _check_numbers(f"slice {slice_.id!a}", integers, (row.ran_s, row.enqueued_at, row.started_at, row.ended_at))
+    if recipe not in checked:
+        _check_recipe(f"slice {slice_.id!a}", recipe)
+        checked.add(recipe)
+
+
+def _check_recipe(name: str, recipe: Recipe) -> None:
+    env = (part for pair in recipe.env for part in pair)
+    _check_text(name, (recipe.prompt, recipe.kind, *recipe.command, *recipe.verify, *env))
+    _check_numbers(name, (recipe.max_attempts,), (recipe.grace_s, recipe.quiet_limit_s))
 
 
 def _check_entry(row: LogRow) -> None:
@@ -151,9 +161,13 @@ def state_columns(row: SliceRow, graph: int) -> Columns:
     )
 
 
+#: What stands between `seq` and the key in the state columns, as it is in a row: for comparing rows.
+state_between = operator.attrgetter(*(field.name for field in attrs.fields(SliceRow)[2:]))
+
+
 def spec_columns(row: SliceRow, graph: int) -> Columns:
     """A slice as declared, as JSON, then the key."""
-    return (_spec(row.slice), graph, row.slice.id)
+    return (spec(row.slice), graph, row.slice.id)
 
 
 def attempt_columns(row: AttemptRow, graph: int) -> Columns:
@@ -179,17 +193,28 @@ def spec_fields(slice_: Slice) -> dict[str, object]:
     return {**_own_fields(slice_), "recipe": _recipe_fields(slice_.recipe)}
 
 
-def _spec(slice_: Slice) -> str:
-    """The same as JSON. Most slices of a plan share a recipe, whose part is put together once."""
-    own = dumps(_own_fields(slice_))
-    return f'{own[:-1]}{"," if len(own) > 2 else ""}"recipe":{_recipe(slice_.recipe)}}}'
+def spec(slice_: Slice) -> str:
+    """The same as JSON, put together by hand, as most slices have a title and a few edges and no more.
+
+    Most slices of a plan share a recipe, whose part, the last, is made once.
+    """
+    parts = [f'"title":{_quoted(slice_.title)}'] if slice_.title else []
+    if slice_.depends_on:
+        parts.append(f'"depends_on":[{",".join(map(_quoted, slice_.depends_on))}]')
+    if slice_.required_by or slice_.contends or slice_.touch is not NOTHING or slice_.provenance or slice_.hold:
+        parts += [f"{_quoted(name)}:{dumps(value)}" for name, value in _rarer_fields(slice_).items()]
+    parts.append(f'"recipe":{_recipe(slice_.recipe)}')
+    return f"{{{','.join(parts)}}}"
 
 
 def _own_fields(slice_: Slice) -> dict[str, object]:
+    fields = {"title": slice_.title, "depends_on": slice_.depends_on}
+    return {name: value for name, value in fields.items() if value} | _rarer_fields(slice_)
+
+
+def _rarer_fields(slice_: Slice) -> dict[str, object]:
     touch = slice_.touch
     fields = {
-        "title": slice_.title,
-        "depends_on": slice_.depends_on,
         "required_by": slice_.required_by,
         "contends": slice_.contends,
         "touch": None if touch is NOTHING else _filled({"paths": touch.paths, "hotspots": touch.hotspots}),
@@ -243,12 +268,45 @@ def _filled(fields: Mapping[str, object]) -> dict[str, object]:
 
 def slice_row(columns: Sequence[Any]) -> SliceRow:
     """From id, spec, and the state columns in the order of `SliceRow`."""
-    (slice_id, spec, seq, state, attempt, closes, turns, branch, url, error, checkpoint, hold) = columns[:12]
-    (canceling, stopping, ran_s, enqueued_at, started_at, ended_at) = columns[12:]
+    return stated(declared(columns[0], columns[1]), columns[2:])
+
+
+def stated(slice_: Slice, columns: Sequence[Any]) -> SliceRow:
+    """From the state columns alone."""
+    (seq, state, attempt, closes, turns, branch, url, error, checkpoint, hold, canceling, stopping) = columns[:12]
     return SliceRow(
-        *(slice_of(slice_id, _loads(spec)), seq, _STATES[state], attempt, closes, turns, branch, url, error),
-        *(checkpoint, hold, bool(canceling), bool(stopping), ran_s, enqueued_at, started_at, ended_at),
+        *(slice_, seq, _STATES[state], attempt, closes, turns, branch, url, error, checkpoint, hold),
+        *(bool(canceling), bool(stopping), *columns[12:]),
     )
+
+
+def declared(slice_id: str, spec: str) -> Slice:
+    """A slice from its spec. In one that is made here the recipe stands last; many slices share it: it is made once."""
+    own, _, recipe = spec.partition('"recipe":')  # as a key alone: within a text its quotes would be escaped
+    shared = _shared_recipe(recipe) if own.endswith(("{", ",")) else None
+    if shared is None:
+        return slice_of(slice_id, _loads(spec))
+    return _slice(slice_id, shared, _loads(own[:-1] + "}") if len(own) > 1 else {})
+
+
+@functools.lru_cache(maxsize=64)
+def _shared_recipe(text: str) -> Recipe | None:
+    """From the end of a spec. None if it is not a recipe and the spec's last bracket."""
+    if not text.startswith("{"):
+        return None
+    fields, end = _scan(text, 0)
+    return _recipe_of(fields) if text[end:] == "}" else None
+
+
+def _loads(text: str) -> Any:
+    """What `JSONDecoder.decode` does, less the search for white space, which takes it longer than a small spec."""
+    try:
+        value, end = _scan(text, 0)
+    except StopIteration as nothing:
+        raise ValueError("it is no JSON") from nothing
+    if end != len(text):
+        raise ValueError("something follows the JSON")
+    return value
 
 
 def attempt_row(columns: Sequence[Any]) -> AttemptRow:
@@ -295,11 +353,15 @@ def intent_of(intent_id: str, fields: dict[str, Any]) -> Intent:
 
 def slice_of(slice_id: str, fields: dict[str, Any]) -> Slice:
     """From its fields, which are used up."""
+    return _slice(slice_id, _recipe_of(fields.pop("recipe")), fields)
+
+
+def _slice(slice_id: str, recipe: Recipe, fields: dict[str, Any]) -> Slice:
+    """From all that a recipe is not."""
     _fields(fields)
-    fields["recipe"] = _recipe_of(fields["recipe"])
     if "touch" in fields:
         fields["touch"] = TouchSet(**_fields(fields["touch"]))
-    return Slice(slice_id, **fields)
+    return Slice(slice_id, recipe=recipe, **fields)
 
 
 def _recipe_of(fields: dict[str, Any]) -> Recipe:

@@ -11,7 +11,7 @@ import attrs
 from dispatch.store import codec
 from dispatch.store.port import AttemptRow, Changes, KeyframeRow, LogRow, SliceRow
 from dispatch.store.postgres_schema import SQL
-from harness.database.postgres_wire import Statement, array, copy_text, statement
+from harness.database.postgres_wire import Statement, array, copy_row, copy_text, statement
 
 COPY_FROM = 1000  #: so many new slices and more travel by COPY, which costs half as much for each
 _BYTES_OF_A_ROW = 1000  # what is as large takes as long
@@ -41,8 +41,8 @@ def batch_of(changes: Changes, graph: int, stored: set[str], *, copying: bool = 
     statements: list[Statement] = []
     if copying and len(new) >= COPY_FROM:
         copied = (
-            (SQL["copy_slices"], _copied(codec.state_columns(last[name], graph) for name in new)),
-            (SQL["copy_specs"], _copied(codec.spec_columns(first[name], graph) for name in new)),
+            (SQL["copy_slices"], _copied(_states_to_copy([last[name] for name in new], graph))),
+            (SQL["copy_specs"], _copied(f"{codec.spec(first[name].slice)}\0{graph}\0{name}" for name in new)),
         )
         statements += _slices([last[name] for name in last if name in stored], graph)
     else:
@@ -114,7 +114,20 @@ def _statement(name: str, graph: int, columns: Sequence[Sequence[Any]]) -> State
     return Statement(SQL[name], (str(graph).encode(), *map(array, columns)))
 
 
-def _copied(rows: Iterator[Sequence[Any]]) -> Iterator[bytes]:
+def _states_to_copy(rows: list[SliceRow], graph: int) -> Iterator[str]:
+    """Slices that are enqueued together differ in number and id alone: what they share is made into text once."""
+    shared: object = None
+    text = ""
+    for row in rows:
+        state = codec.state_between(row)
+        if state != shared:
+            shared = state
+            _, *between, _, _ = codec.state_columns(row, graph)
+            text = copy_row(*between, graph)
+        yield f"{row.seq}\0{text}\0{row.slice.id}"
+
+
+def _copied(rows: Iterator[str]) -> Iterator[bytes]:
     """Made as it is sent: the server works on one piece while the next is put together."""
     while piece := list(islice(rows, _PIECE)):
         yield copy_text(piece)

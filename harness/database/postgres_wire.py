@@ -282,11 +282,16 @@ def array(values: Sequence[Value]) -> bytes:
     return ("{" + ",".join(map(str, values)) + "}").encode()
 
 
-def copy_text(rows: Iterable[Sequence[Value]]) -> bytes:
+def copy_row(*values: Value) -> str:
+    """A row, or a part of one, for `copy_text`; parts are put together with a NUL between them."""
+    return "\0".join(map(str, values))
+
+
+def copy_text(rows: Iterable[str]) -> bytes:
     """Rows in the text form of COPY. Texts hold neither NUL nor lone surrogates: these separate, until all is escaped.
 
     Source: postgresql.org/docs/current/sql-copy.html, text format.
     """
-    text = "".join("\0".join(map(str, row)) + "\ud800" for row in rows)
+    text = "\ud800".join((*rows, ""))
     text = text.replace("\\", r"\\").replace("\t", r"\t").replace("\n", r"\n").replace("\r", r"\r")
     return text.replace("\0", "\t").replace("\ud800", "\n").encode()

@@ -462,7 +462,13 @@ def test_a_call_that_is_broken_off_does_not_spoil_the_next(
 def test_many_new_slices_are_copied_and_come_back_as_they_were(
     store: PostgresStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    rows = tuple(slice_row(row.slice.id, row.seq, slice=Slice(row.slice.id, title=row.checkpoint)) for row in MANY)
+    """Also where neighbours are in the same state, or nearly, and with every character that COPY takes for its own."""
+    rows = tuple(
+        attrs.evolve(
+            row, slice=Slice(row.slice.id, title=row.checkpoint), turns=row.seq // 3 % 2, canceling=row.seq > 9
+        )
+        for row in MANY
+    )
     changes = Changes(GraphRow("g"), rows, tuple(attempt_row(row.slice.id) for row in rows))
     exchanges = sent(store, monkeypatch, lambda: store.write(changes))
     assert exchanges[:3] == [["begin", "check_claim"], ["copy_slices"], ["copy_specs"]]
