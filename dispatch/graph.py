@@ -10,8 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Self
 
-import attrs
-
 from dispatch.contention import NO_CONTENDERS, Contention
 from dispatch.errors import CycleError, UnknownSliceError
 from dispatch.intent import Intent, Urgency
@@ -26,7 +24,6 @@ QUEUED, RUNNING, MERGED = SliceState.QUEUED, SliceState.RUNNING, SliceState.MERG
 _URGENT = Urgency.URGENT.value
 _NO_INTENTS: tuple[Any, ...] = ()
 _NO_PATTERNS: tuple[Pattern, ...] = ()
-_STORED = tuple(field.name for field in attrs.fields(SliceRow) if field.name not in ("slice", "seq"))
 
 
 class SliceNode(Ranked):
@@ -81,8 +78,12 @@ class SliceNode(Ranked):
     def stored(cls, row: SliceRow, weight: float) -> Self:
         """A slice as the store has it."""
         node = cls(row.slice, row.seq, weight)
-        for field in _STORED:
-            setattr(node, field, getattr(row, field))
+        node.state, node.hold, node.checkpoint = row.state, row.hold, row.checkpoint
+        node.attempt, node.closes, node.turns = row.attempt, row.closes, row.turns
+        node.branch, node.pull_request_url, node.error = row.branch, row.pull_request_url, row.error
+        node.canceling, node.stopping = row.canceling, row.stopping
+        node.ran_s, node.enqueued_at = row.ran_s, row.enqueued_at
+        node.started_at, node.ended_at = row.started_at, row.ended_at
         return node
 
     @property

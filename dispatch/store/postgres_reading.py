@@ -15,7 +15,7 @@ from harness.database.postgres_wire import Wire, statement
 READING_PATIENCE_S = 30.0  #: how long a claim, a load or a peek waits on a server that says nothing
 LOCK_TIMEOUT_S = 5.0  #: how long a claim waits for a lock; a write waits for less than the patience, to hear of it
 STATEMENT_TIMEOUT_S = 30.0  #: after which the server ends a transaction by itself, if its owner is suspended or gone
-_PARTS = ("read_slices", "read_attempts", "read_intents", "read_last_entry", "read_keyframes")
+_PARTS = ("read_slices", "read_specs", "read_attempts", "read_intents", "read_last_entry", "read_keyframes")
 
 
 def find(wire: Wire, graph: str, clock: Callable[[], float] | None) -> tuple[float, int, GraphRow | None, Held | None]:
@@ -45,10 +45,13 @@ def begin(wire: Wire) -> None:
 def contents(wire: Wire, key: int, row: GraphRow | None) -> Contents:
     """All of the graph of that key, whose row is `row`."""
     results = wire.run([statement(SQL[name], key) for name in _PARTS], READING_PATIENCE_S, binary=True)
-    slices = codec.decoded(codec.slice_row, wire.rows(results[0]))
+    specs = dict(wire.rows(results[1]))
+    slices = codec.decoded(
+        lambda row: codec.stated(codec.declared(row[0], specs[row[0]]), row[1:]), wire.rows(results[0])
+    )
     slices.sort(key=lambda row: (row.seq, row.slice.id))
-    attempts = codec.decoded(codec.attempt_row, wire.rows(results[1]))
-    intents = codec.decoded(codec.intent_row, wire.rows(results[2]))
-    ((last,),) = wire.rows(results[3])
-    logged = Logged(last, tuple(wire.rows(results[4])))
+    attempts = codec.decoded(codec.attempt_row, wire.rows(results[2]))
+    intents = codec.decoded(codec.intent_row, wire.rows(results[3]))
+    ((last,),) = wire.rows(results[4])
+    logged = Logged(last, tuple(wire.rows(results[5])))
     return Contents(row, tuple(slices), tuple(attempts), tuple(intents), logged)

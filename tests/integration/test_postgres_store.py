@@ -16,7 +16,7 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 import dispatch.store.postgres
 from dispatch.errors import DispatchError, OwnedElsewhereError, OwnershipLostError, StoreError, StoreUnavailableError
 from dispatch.slice import Slice, SliceState
-from dispatch.store import Changes, Contents, GraphRow, open_store
+from dispatch.store import Changes, Contents, GraphRow, open_store, postgres_reading
 from dispatch.store.port import LogRow
 from dispatch.store.postgres import PostgresStore
 from dispatch.store.postgres_rows import COPY_FROM
@@ -454,6 +454,17 @@ def test_a_call_that_is_broken_off_does_not_spoil_the_next(
     monkeypatch.undo()
     store.write(changes)
     assert store.load().slices == changes.slices
+
+
+@pytest.mark.parametrize("name", postgres_reading._PARTS)
+def test_nothing_is_read_in_a_loop_whatever_the_statistics_say(
+    store: PostgresStore, postgres_database: str, name: str
+) -> None:
+    """They know of another graph, and nothing of the one that is read: its rows, however many, pass for one."""
+    store.write(Changes(GraphRow("g"), MANY, (attempt_row("s1"),), (intent_row("i"),)))
+    sql(postgres_database, "ANALYZE")
+    plan = sql(postgres_database, f"EXPLAIN {SQL[name].replace('$1', '999')}")
+    assert "Nested Loop" not in str(plan)
 
 
 # -- many at once --------------------------------------------------------------------------------------------------

@@ -169,9 +169,14 @@ DELETE FROM dispatch.intents WHERE graph = $1::integer AND id = ANY ($2::text[])
 
 -- name: read_slices
 SELECT
-    id, spec, seq, state, attempt, closes, turns, branch, pull_request_url, error, checkpoint, hold, canceling,
-    stopping, ran_s, enqueued_at, started_at, ended_at
-FROM dispatch.slices LEFT JOIN dispatch.specs USING (graph, id) WHERE graph = $1::integer
+    id, seq, state, attempt, closes, turns, branch, pull_request_url, error, checkpoint, hold, canceling, stopping,
+    ran_s, enqueued_at, started_at, ended_at
+FROM dispatch.slices WHERE graph = $1::integer
+
+-- name: read_specs
+-- Not joined to the slices: where the server's statistics know other graphs but not yet this one, it takes it for one of
+-- a row or two, and may well look at each of its specs for each of its slices.
+SELECT id, spec FROM dispatch.specs WHERE graph = $1::integer
 
 -- name: read_attempts
 SELECT slice_id, attempt, branch, started_at, ended_at, outcome, detail, checkpoint
