@@ -54,10 +54,17 @@ class WorkItemLeaseGuard:
         self.safepoint()
         return effect(*args, **kwargs)
 
+    def last_effect(self, effect: Callable[Given, Answer], *args: Given.args, **kwargs: Given.kwargs) -> Answer:
+        """The same for an effect that makes safe what there is, which a request to stop does not forbid. Raises
+        `LeaseLostError`."""
+        (result,) = self._work_items.perform([Renew(self._lease, self._ttl_s)])
+        self.heard(result)
+        self._refuse_if_lost()
+        return effect(*args, **kwargs)
+
     def safepoint(self) -> None:
         """Raises if the turn should stop here. Asks nobody: what there is to know came with the last renewal."""
-        if self._lost:
-            raise LeaseLostError(self._item.id, self._lease.epoch)
+        self._refuse_if_lost()
         if self._stop is not None:
             raise self._stop
 
@@ -65,8 +72,7 @@ class WorkItemLeaseGuard:
         """For the next attempt, should this one end here. Raises `LeaseLostError`."""
         (result,) = self._work_items.perform([Checkpoint(self._lease, checkpoint)])
         self.heard(result)
-        if self._lost:
-            raise LeaseLostError(self._item.id, self._lease.epoch)
+        self._refuse_if_lost()
 
     def messages(self) -> tuple[str, ...]:
         """Those sent into the turn since the last call."""
@@ -102,3 +108,7 @@ class WorkItemLeaseGuard:
     @property
     def is_lost(self) -> bool:
         return self._lost
+
+    def _refuse_if_lost(self) -> None:
+        if self._lost:
+            raise LeaseLostError(self._item.id, self._lease.epoch)

@@ -119,6 +119,10 @@ class WorkItems(Protocol):
         """The item's provenance, oldest first."""
         ...
 
+    def watch(self) -> Watch:
+        """For the ends of items, above all. What has changed before this call is not told."""
+        ...
+
     def close(self) -> None: ...
 
 
@@ -138,6 +142,20 @@ class SessionLocks(Protocol):
         ...
 
     def unlock_sessions(self, sessions: Sequence[tuple[str, str]]) -> None: ...
+
+
+class Watch(Protocol):
+    """A look-out for changes of an authority, with a connection of its own. Whose `wait` it is may be one thread; any
+    may close it."""
+
+    def wait(self, seconds: float) -> bool:
+        """Whether something may have changed since the last call; after so many seconds, or once it is closed, False.
+
+        A hint: an item may end without one (a connection was lost, say), and one may come without an end.
+        """
+        ...
+
+    def close(self) -> None: ...
 
 
 class Archive(Protocol):
@@ -165,7 +183,7 @@ class Archive(Protocol):
 
 
 class Registry(Protocol):
-    """Who works, and how much there is: for those who look on. Every adapter of an authority has this side too."""
+    """Who works, and how much there is: for those who look on. The same adapters have this side too."""
 
     def beat(self, presence: WorkerPresence) -> None:
         """The worker is there. Who was not heard of for `KEPT_S` is forgotten."""
@@ -187,7 +205,7 @@ class Registry(Protocol):
 KEPT_S = 3600.0  #: how long a registry remembers a worker that is silent
 
 
-class Authority(WorkItems, Archive, SessionLocks, Protocol):
+class Authority(WorkItems, Archive, SessionLocks, Registry, Protocol):
     """All sides of an authority, which every adapter has."""
 
 

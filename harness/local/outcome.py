@@ -20,6 +20,7 @@ TRY_LATER = 75  #: EX_TEMPFAIL of sysexits.h: the agent can't go on now
 LINE_LIMIT = 400
 CHECKPOINT_LIMIT = 16 * 1024
 URL_LIMIT = 2048
+NOTE = "It left this note:"
 ADDRESS = re.compile(r"https?://[^/?#]")
 
 
@@ -136,8 +137,13 @@ def checkpoint_of(ending: Ending, kept: str, said: str, left_out: str = "") -> s
     if left_out:
         lines.append(f"Of its work was {left_out}.")
     if said:
-        lines += ["It left this note:", said]
+        lines += [NOTE, said]
     return "\n".join(lines)
+
+
+def note_in(checkpoint: str) -> str:
+    """What the agent itself left to say, of what `checkpoint_of` made."""
+    return checkpoint.partition(f"\n{NOTE}\n")[2]
 
 
 def readable(text: bytes, limit: int = CHECKPOINT_LIMIT) -> str:

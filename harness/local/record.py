@@ -6,9 +6,11 @@ under the repository's lock, right before main moves, and another takes the reco
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
+import shutil
 from enum import Enum
 from pathlib import Path
 
@@ -199,6 +201,11 @@ class Records:
         """The refs that the next attempts at slices go on from."""
         found = (self.read(path.parent.name, path.stem) for path in self._records.glob("*/*.json"))
         return {record.kept for record in found if record and record.resume and record.phase is not SessionPhase.MERGED}
+
+    def forget(self, graph_id: str) -> None:
+        """Removes all records of a graph that is over and will never be heard of again."""
+        with self._lock.held(), contextlib.suppress(FileNotFoundError):
+            shutil.rmtree(self._records / graph_id)
 
     def drop_unfinished(self) -> None:
         """Removes what a kill left of records that were being written."""

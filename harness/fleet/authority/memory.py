@@ -59,11 +59,32 @@ class _Rows:
         self.outcomes += outcomes
 
 
+class MemoryWatch:
+    """By a count of transactions."""
+
+    def __init__(self, kept: MemoryWorkItems) -> None:
+        self._kept, self._closed = kept, False
+        with kept.changed:
+            self._seen = kept.changes
+
+    def wait(self, seconds: float) -> bool:
+        with self._kept.changed:
+            self._kept.changed.wait_for(lambda: self._closed or self._kept.changes != self._seen, seconds)
+            news, self._seen = self._kept.changes != self._seen, self._kept.changes
+            return news and not self._closed
+
+    def close(self) -> None:
+        with self._kept.changed:
+            self._closed = True
+            self._kept.changed.notify_all()
+
+
 class MemoryWorkItems:
     """`clock` gives Unix seconds."""
 
     def __init__(self, clock: Callable[[], float] = time.time) -> None:
         self._clock, self._mutex = clock, threading.Lock()
+        self.changed, self.changes = threading.Condition(self._mutex), 0
         self.items: dict[str, WorkItem] = {}
         self.tokens = itertools.count(1)
         self._outcomes: list[Outcome] = []
@@ -78,6 +99,8 @@ class MemoryWorkItems:
             rows = _Rows(self, self._clock())
             results = perform(rows, commands)
             self.items, self._outcomes = rows.items, self._outcomes + rows.outcomes
+            self.changes += 1
+            self.changed.notify_all()
             return results
 
     def find(self, ids: Sequence[str]) -> dict[str, WorkItem]:
@@ -110,6 +133,9 @@ class MemoryWorkItems:
     def outcomes(self, item_id: str) -> tuple[Outcome, ...]:
         with self._mutex:
             return tuple(outcome for outcome in self._outcomes if outcome.item_id == item_id)
+
+    def watch(self) -> MemoryWatch:
+        return MemoryWatch(self)
 
     def close(self) -> None:
         """Nothing is open."""

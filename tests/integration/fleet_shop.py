@@ -1,0 +1,128 @@
+"""What tests of a graph on the fleet work with: a repository, a bare remote, a host, and workers with clones."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from harness.fleet.agent import AgentExecutor
+from harness.fleet.agent_turn import item_id
+from harness.fleet.authority.memory import MemoryWorkItems
+from harness.fleet.clone import Clone
+from harness.fleet.executors import Executor
+from harness.fleet.host import FleetSessionHost
+from harness.fleet.queue import TurnQueue
+from harness.fleet.settings import FleetSettings
+from harness.fleet.transport.memory import MemoryTransport
+from harness.fleet.work_item import WorkItem, WorkItemState
+from harness.fleet.worker import Worker
+from harness.local import LocalSessionHost
+from harness.session import Assignment, SessionState
+from tests.integration.workshop import GRAPH, Repo, Reports, make_repo, until
+
+SETTINGS = FleetSettings(max_depth=100, claim_ttl_s=30.0, renew_interval_s=0.2)
+
+
+class FleetShop:
+    """A fleet in this process. `marks` is a folder in which agents say how far they are, `$MARKS` in their scripts."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.marks = folder, folder / "marks"
+        self.marks.mkdir()
+        self.repo = make_repo(folder / "repo")
+        self.remote = Repo(folder / "remote.git", bare=True)
+        self.authority = MemoryWorkItems()
+        self.transport = MemoryTransport()
+        self.queue = TurnQueue(self.authority, self.transport, SETTINGS.max_depth)
+        self._workers: list[Worker] = []
+        self.reports = Reports()
+        self.host = self._host()
+
+    # -- the scheduler's side ------------------------------------------------------------------------------------------
+
+    def _host(self) -> FleetSessionHost:
+        local = LocalSessionHost(self.repo.path)
+        host = FleetSessionHost(local, self.repo.path, str(self.remote.path), self.queue, self.authority)
+        host.bind(GRAPH)
+        host.connect(self.reports)
+        return host
+
+    def restart(self, *assignment_ids: str) -> list[str]:
+        """Another host in the place of the one there is, which adopts what it can of these."""
+        assert self.host.close(20.0)
+        self.reports = Reports()
+        self.host = self._host()
+        return list(asyncio.run(self.host.adopt(assignment_ids)))
+
+    def submit(self, *assignments: Assignment) -> None:
+        async def all_of_them() -> None:
+            for one in assignments:
+                await self.host.submit(one)
+
+        asyncio.run(all_of_them())
+
+    def run(self, *assignments: Assignment) -> list[SessionState]:
+        """Submits them at once; how each ended."""
+        self.submit(*assignments)
+        return [self.reports.end(one.assignment_id) for one in assignments]
+
+    def cancel(self, assignment_id: str) -> None:
+        asyncio.run(self.host.cancel(assignment_id))
+
+    def send(self, assignment_id: str, message: str) -> str:
+        return asyncio.run(self.host.send(assignment_id, message))
+
+    # -- the workers' side ---------------------------------------------------------------------------------------------
+
+    def clone(self, name: str = "clone.git") -> Clone:
+        return Clone.open(self.folder / name, str(self.remote.path))
+
+    def worker(self, executor: Executor | None = None, *, clone: str = "clone.git", slots: int = 2) -> Worker:
+        """One that has begun."""
+        executors = {"agent": executor or AgentExecutor(self.clone(clone))}
+        worker = Worker(self.authority, self.transport, executors, SETTINGS, slots)
+        self._workers.append(worker)
+        worker.start()
+        return worker
+
+    def item(self, assignment_id: str) -> WorkItem:
+        return self.authority.find([item_id(GRAPH, assignment_id)])[item_id(GRAPH, assignment_id)]
+
+    def until(self, assignment_id: str, state: WorkItemState) -> WorkItem:
+        """Waits for the item of that attempt to come to the state."""
+        self.wait(lambda: (items := self._items(assignment_id)) != {} and items.popitem()[1].state is state)
+        return self.item(assignment_id)
+
+    def wait(self, holds: Callable[[], bool]) -> None:
+        """Waits for something that the authority knows."""
+        watch = self.authority.watch()
+        until(lambda: holds() or (watch.wait(0.1) and holds()))
+
+    def _items(self, assignment_id: str) -> dict[str, WorkItem]:
+        return self.authority.find([item_id(GRAPH, assignment_id)])
+
+    # -- both ----------------------------------------------------------------------------------------------------------
+
+    def reached(self, mark: str) -> None:
+        """Waits for an agent to have touched the mark."""
+        until((self.marks / mark).exists)
+
+    def branches(self) -> list[str]:
+        """Those of the remote that have work."""
+        return [name for name in self.remote.refs("refs/heads/dispatch") if not name.endswith("/main")]
+
+    def close(self) -> None:
+        for worker in self._workers:
+            worker.drain(0.0)
+        assert self.host.close(20.0)
+
+
+@contextlib.contextmanager
+def fleet_shop(folder: Path) -> Iterator[FleetShop]:
+    shop = FleetShop(folder)
+    try:
+        yield shop
+    finally:
+        shop.close()
