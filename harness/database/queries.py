@@ -36,11 +36,15 @@ def _read(package: str, file_name: str) -> str:
 
 
 def _statements(script: str) -> list[str]:
-    """One by one, because `executescript` would commit the transaction that a migration runs in."""
+    """One by one, because `executescript` would commit the transaction that a migration runs in.
+
+    What stands between two `$$` is the body of a function, in a language of its own.
+    """
     statements, lines = [], [""]
     for line in script.splitlines():
         lines.append(line)
-        if sqlite3.complete_statement("\n".join(lines)):
-            statements.append("\n".join(lines).strip())
+        statement = "\n".join(lines)
+        if statement.count("$$") % 2 == 0 and sqlite3.complete_statement(statement):
+            statements.append(statement.strip())
             lines = [""]
     return statements

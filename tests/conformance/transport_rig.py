@@ -8,17 +8,21 @@ from __future__ import annotations
 
 import abc
 import contextlib
+import functools
 import sqlite3
 from collections.abc import Callable
 from pathlib import Path
 
 import attrs
+import psycopg
 
 from harness.fleet.envelope import AgentTurnEnvelope
 from harness.fleet.ports import Delivery, Transport
 from harness.fleet.transport.memory import MemoryTransport
+from harness.fleet.transport.postgres import PostgresTransport
 from harness.fleet.transport.sqlite import SqliteTransport
 from harness.fleet.transport.sqlite_file import QUEUE
+from tests.postgres_server import databases
 
 START = 1_000_000.0  #: the clock's first reading, in Unix seconds
 VISIBILITY_S = 60.0
@@ -98,6 +102,35 @@ class SqliteRig(Rig):
             connection.execute("INSERT INTO agent_dispatch_queue (job_id, priority) VALUES (?, 9)", (name,))
 
 
+class PostgresRig(Rig):
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self._conninfo = emptied_database()
+
+    def open(self) -> Transport:
+        return PostgresTransport(self._conninfo, clock=self.clock, visibility_s=VISIBILITY_S)
+
+    def plant(self, name: str) -> None:
+        with contextlib.closing(psycopg.connect(self._conninfo, autocommit=True)) as connection:
+            connection.execute(
+                "INSERT INTO agent_dispatch.agent_dispatch_queue (job_id, priority) VALUES (%s, 9)", (name,)
+            )
+
+
+def emptied_database() -> str:
+    """The connection string of one that is shared by all tests of a process: to make one takes ten times as long."""
+    conninfo = _shared_database()
+    with contextlib.closing(psycopg.connect(conninfo, autocommit=True)) as connection:
+        connection.execute("SET client_min_messages = warning")
+        connection.execute("DROP SCHEMA IF EXISTS agent_dispatch CASCADE")
+    return conninfo
+
+
+@functools.cache
+def _shared_database() -> str:
+    return databases().new()
+
+
 def without_fsync(path: Path) -> sqlite3.Connection:
     """What survives a power cut is not this suite's question."""
     connection = QUEUE.connect(path)
@@ -105,7 +138,7 @@ def without_fsync(path: Path) -> sqlite3.Connection:
     return connection
 
 
-RIGS: dict[str, Callable[[Path], Rig]] = {"memory": MemoryRig, "sqlite": SqliteRig}
+RIGS: dict[str, Callable[[Path], Rig]] = {"memory": MemoryRig, "sqlite": SqliteRig, "postgres": PostgresRig}
 
 
 def turn(job_id: str, session: str | None = None, **fields: object) -> AgentTurnEnvelope:

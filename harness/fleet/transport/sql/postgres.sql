@@ -1,0 +1,49 @@
+-- What the PostgreSQL queue says to its database, by name. What these functions do is told where they are made, in
+-- `postgres_0001.sql`: a function's statements are planned once for each connection of the server's, whoever of a
+-- pooler's clients it serves.
+
+-- name: depth
+SELECT agent_dispatch.queue_depth()
+
+-- name: rebuild
+SELECT agent_dispatch.queue_rebuild()
+
+-- name: put
+SELECT agent_dispatch.queue_put(
+    $1::bigint, $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::integer[], $8::double precision[],
+    $9::integer[], $10::double precision[]
+)
+
+-- name: receive
+SELECT * FROM agent_dispatch.queue_receive($1::text, $2::integer, $3::double precision, $4::double precision)
+
+-- name: acknowledge
+SELECT * FROM agent_dispatch.queue_acknowledge($1::text[], $2::text[], $3::double precision[], $4::bigint[])
+
+-- name: give_back
+SELECT agent_dispatch.queue_give_back(
+    $1::text[], $2::text[], $3::double precision[], $4::bigint[], $5::double precision, $6::double precision
+)
+
+-- name: extend
+SELECT agent_dispatch.queue_extend(
+    $1::text[], $2::text[], $3::double precision[], $4::bigint[], $5::double precision, $6::double precision
+)
+
+-- name: next_change
+-- In how many seconds time alone may bring something about; NULL if never.
+SELECT min(changes_at) - agent_dispatch.queue_now($1::double precision) FROM agent_dispatch.queue_entry
+WHERE changes_at IS NOT NULL
+
+-- name: wake
+-- A hint to those who wait, if there are any: each holds the lock, shared.
+SELECT pg_notify('agent_dispatch_queue', '') WHERE NOT pg_try_advisory_xact_lock(agent_dispatch.queue_lock(3))
+
+-- name: listen
+LISTEN agent_dispatch_queue
+
+-- name: wait
+SELECT pg_advisory_lock_shared(agent_dispatch.queue_lock(3))
+
+-- name: wait_no_more
+SELECT pg_advisory_unlock_shared(agent_dispatch.queue_lock(3))
