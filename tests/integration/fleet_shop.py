@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import pytest
+
+from harness.fleet import worker as worker_module
 from harness.fleet.agent import AgentExecutor
-from harness.fleet.agent_turn import item_id
+from harness.fleet.agent_turn import encode_assignment, item_id
 from harness.fleet.authority.memory import MemoryWorkItems
 from harness.fleet.clone import Clone
+from harness.fleet.commands import Claim
 from harness.fleet.executors import Executor
 from harness.fleet.host import FleetSessionHost
 from harness.fleet.queue import TurnQueue
 from harness.fleet.settings import FleetSettings
 from harness.fleet.transport.memory import MemoryTransport
-from harness.fleet.work_item import WorkItem, WorkItemState
+from harness.fleet.work_item import Submission, WorkItem, WorkItemState
 from harness.fleet.worker import Worker
 from harness.local import LocalSessionHost
 from harness.session import Assignment, SessionState
@@ -33,7 +38,8 @@ class FleetShop:
         self.marks.mkdir()
         self.repo = make_repo(folder / "repo")
         self.remote = Repo(folder / "remote.git", bare=True)
-        self.authority = MemoryWorkItems()
+        self.ahead_s = 0.0  # of our clock, by the authority's
+        self.authority = MemoryWorkItems(lambda: time.time() + self.ahead_s)
         self.transport = MemoryTransport()
         self.queue = TurnQueue(self.authority, self.transport, SETTINGS.max_depth)
         self._workers: list[Worker] = []
@@ -43,11 +49,24 @@ class FleetShop:
     # -- the scheduler's side ------------------------------------------------------------------------------------------
 
     def _host(self) -> FleetSessionHost:
-        local = LocalSessionHost(self.repo.path)
-        host = FleetSessionHost(local, self.repo.path, str(self.remote.path), self.queue, self.authority)
+        host = self._unconnected()
         host.bind(GRAPH)
         host.connect(self.reports)
         return host
+
+    def _unconnected(self) -> FleetSessionHost:
+        local = LocalSessionHost(self.repo.path)
+        return FleetSessionHost(local, self.repo.path, str(self.remote.path), self.queue, self.authority)
+
+    @contextlib.contextmanager
+    def another_host(self, reports: Reports) -> Iterator[FleetSessionHost]:
+        """Of another scheduler, in the same repository."""
+        host = self._unconnected()
+        host.connect(reports)
+        try:
+            yield host
+        finally:
+            assert host.close(20.0)
 
     def restart(self, *assignment_ids: str) -> list[str]:
         """Another host in the place of the one there is, which adopts what it can of these."""
@@ -74,10 +93,36 @@ class FleetShop:
     def send(self, assignment_id: str, message: str) -> str:
         return asyncio.run(self.host.send(assignment_id, message))
 
+    def payload(self, one: Assignment) -> str:
+        """A reference to what a turn of that assignment is told."""
+        return self.authority.keep(encode_assignment(one))
+
+    def enqueue(self, name: str, contents: bytes) -> None:
+        """An agent turn with whatever contents."""
+        self.queue.submit(Submission(name, "stranger", name, "agent", self.authority.keep(contents)))
+
+    def fill(self) -> None:
+        """The queue, to the brim."""
+        self.queue.submit_many([Submission(f"f{n}", "other", f"s{n}", "agent") for n in range(SETTINGS.max_depth)])
+
+    def state(self, name: str) -> WorkItemState:
+        return self.authority.find([name])[name].state
+
     # -- the workers' side ---------------------------------------------------------------------------------------------
 
     def clone(self, name: str = "clone.git") -> Clone:
         return Clone.open(self.folder / name, str(self.remote.path))
+
+    def seized(self, assignment_id: str) -> WorkItem:
+        """The item of that attempt, claimed by somebody else once its lease has run out."""
+
+        def claim() -> WorkItem | None:
+            self.ahead_s += SETTINGS.claim_ttl_s + 1
+            claim = Claim(item_id(GRAPH, assignment_id), GRAPH, "somebody else", 3600.0, starts=True)
+            (result,) = self.authority.perform([claim])
+            return result if isinstance(result, WorkItem) else None
+
+        return next(found for _ in range(100) if (found := claim()) is not None)
 
     def worker(self, executor: Executor | None = None, *, clone: str = "clone.git", slots: int = 2) -> Worker:
         """One that has begun."""
@@ -113,6 +158,14 @@ class FleetShop:
         """Those of the remote that have work."""
         return [name for name in self.remote.refs("refs/heads/dispatch") if not name.endswith("/main")]
 
+    def gate(self, this: str, other: str) -> str:
+        """The beginning of a script that says `this` and waits for `other`."""
+        return f"touch {self.marks}/{this}; until test -e {self.marks}/{other}; do sleep 0.02; done; "
+
+    def open(self, mark: str) -> None:
+        """Lets those go on that wait for the mark."""
+        (self.marks / mark).touch()
+
     def close(self) -> None:
         for worker in self._workers:
             worker.drain(0.0)
@@ -121,8 +174,10 @@ class FleetShop:
 
 @contextlib.contextmanager
 def fleet_shop(folder: Path) -> Iterator[FleetShop]:
-    shop = FleetShop(folder)
-    try:
-        yield shop
-    finally:
-        shop.close()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(worker_module, "LOOK_S", 0.05)  # else each drain waits for it
+        shop = FleetShop(folder)
+        try:
+            yield shop
+        finally:
+            shop.close()
