@@ -1,0 +1,167 @@
+"""A topic and a consumer group of a Kafka cluster: made, grown, and how far the group lags behind."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import Future
+from typing import Any, TypeVar
+
+import attrs
+from confluent_kafka import ConsumerGroupTopicPartitions, KafkaError, KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]  # public, its stubs forgot
+from confluent_kafka.cimpl import NewPartitions, NewTopic
+
+from harness.fleet.errors import FleetUnavailableError
+from harness.fleet.transport.kafka_errors import is_missing, meaning, reason
+
+TOPIC = "agent_turns"
+GROUP = "agent-dispatch"
+_LOOK_S = 0.05  #: between two looks for a change of the topic: the cluster tells nobody
+_GROW_TRIES = 5
+_OLDEST, _END = OffsetSpec.earliest(), OffsetSpec.latest()  # type: ignore[no-untyped-call]
+Answer = TypeVar("Answer")
+
+
+@attrs.frozen
+class KafkaQueue:
+    """Where the turns are, and how a consumer of theirs behaves.
+
+    `servers` as in `bootstrap.servers`. `instance`, unless empty, makes the consumer a static member: it may be away
+    for `session_s` without a rebalance, and no other may go by the same name. A member that is not heard of for
+    `session_s`, or does not poll for `poll_s`, is taken to be gone. `refresh_s`: how often new partitions are looked
+    for. `patience_s`: after so long without an answer the cluster is out of reach.
+    """
+
+    servers: str
+    partitions: int = 12
+    topic: str = TOPIC
+    group: str = GROUP
+    instance: str = ""
+    session_s: float = 30.0
+    poll_s: float = 300.0
+    refresh_s: float = 30.0
+    patience_s: float = 10.0
+
+    def client(self) -> dict[str, Any]:
+        """The settings of all clients alike. Nothing is written to standard error: errors are raised, or counted."""
+        return {
+            "bootstrap.servers": self.servers,
+            "client.id": "slice-dispatch",
+            "log_level": 0,
+            "allow.auto.create.topics": False,
+            "socket.timeout.ms": milliseconds(self.patience_s),
+            "socket.keepalive.enable": True,
+            "reconnect.backoff.max.ms": 1_000,
+            "topic.metadata.refresh.interval.ms": milliseconds(self.refresh_s),
+        }
+
+
+def milliseconds(seconds: float) -> int:
+    return round(seconds * 1_000)
+
+
+class KafkaCluster:
+    """May be used from any thread. Every method raises `FleetUnavailableError` and `FleetBrokenError`."""
+
+    def __init__(self, queue: KafkaQueue) -> None:
+        self._queue = queue
+        settings = queue.client()
+        del settings["allow.auto.create.topics"]  # a consumer's setting
+        self._admin = AdminClient(settings)
+
+    def prepare(self) -> None:
+        """The topic is there, with as many partitions as were asked for or more: their number only grows."""
+        wanted = self._queue.partitions
+        for _ in range(_GROW_TRIES):
+            found = self._partitions(self._queue.patience_s)
+            if found >= wanted:
+                return
+            self._grow(found, wanted)
+            self._await_partitions(wanted)
+        raise FleetUnavailableError("Kafka's topic is being changed by others; try again")
+
+    def partitions(self) -> int:
+        """How many the topic has. A topic that is missing is an error."""
+        found = self._partitions(self._queue.patience_s)
+        if not found:
+            raise meaning(KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART))
+        return found
+
+    def depth(self) -> int:
+        """The group's lag: records that are there and whose offset the group has not committed past.
+
+        Offsets that were never committed, or point to what is no longer there, count from the oldest record: there a
+        consumer would begin. The committed ones are read first: what is done meanwhile still counts, nothing that is
+        added meanwhile is missed.
+        """
+        places = [TopicPartition(self._queue.topic, number) for number in range(self.partitions())]
+        committed = self._committed(places)
+        ends, starts = self._offsets(places, _END), self._offsets(places, _OLDEST)
+        return sum(lag(starts[number], ends[number], committed.get(number)) for number in ends)
+
+    def _committed(self, places: list[TopicPartition]) -> dict[int, int]:
+        asked = ConsumerGroupTopicPartitions(self._queue.group, places)
+        futures = self._admin.list_consumer_group_offsets([asked], **self._limits())
+        (answer,) = self._answers(futures.values())
+        for place in answer.topic_partitions:
+            if place.error is not None:
+                raise meaning(place.error)
+        return {place.partition: place.offset for place in answer.topic_partitions if place.offset >= 0}
+
+    def _offsets(self, places: list[TopicPartition], which: OffsetSpec) -> dict[int, int]:
+        futures: Mapping[TopicPartition, Future[Any]] = self._admin.list_offsets(
+            dict.fromkeys(places, which), **self._limits()
+        )
+        answers = self._answers(futures.values())
+        return {place.partition: answer.offset for place, answer in zip(futures, answers, strict=True)}
+
+    def _partitions(self, limit_s: float) -> int:
+        """0 if there is no topic."""
+        topic = self._asked(lambda: self._admin.list_topics(self._queue.topic, timeout=limit_s))
+        found = topic.topics[self._queue.topic]
+        if found.error is not None and not is_missing(found.error):
+            raise meaning(found.error)
+        return len(found.partitions)
+
+    def _grow(self, found: int, wanted: int) -> None:
+        """Another process may be about the same: what it did first is found out by looking again."""
+        name = self._queue.topic
+        if found:
+            futures = self._admin.create_partitions([NewPartitions(name, wanted)], **self._limits())
+        else:
+            futures = self._admin.create_topics([NewTopic(name, wanted, -1)], **self._limits())
+        try:
+            futures[name].result(self._queue.patience_s)
+        except KafkaException as error:
+            if reason(error).code() not in (KafkaError.TOPIC_ALREADY_EXISTS, KafkaError.INVALID_PARTITIONS):
+                raise meaning(reason(error)) from error
+
+    def _await_partitions(self, wanted: int) -> None:
+        """Until the brokers that we ask have heard of them, or it took too long."""
+        deadline = time.monotonic() + self._queue.patience_s
+        pause = threading.Event()
+        while self._partitions(self._queue.patience_s) < wanted and time.monotonic() < deadline:
+            pause.wait(_LOOK_S)
+
+    def _answers(self, futures: Iterable[Future[Answer]]) -> list[Answer]:
+        limit_s = self._queue.patience_s + 1  # the request has given up by then
+        return self._asked(lambda: [future.result(limit_s) for future in futures])
+
+    def _asked(self, ask: Callable[[], Answer]) -> Answer:
+        try:
+            return ask()
+        except KafkaException as error:
+            raise meaning(reason(error)) from error
+        except TimeoutError as error:
+            raise FleetUnavailableError("Kafka is out of reach: it does not answer; try again later") from error
+
+    def _limits(self) -> dict[str, float]:
+        return {"request_timeout": self._queue.patience_s}
+
+
+def lag(start: int, end: int, committed: int | None) -> int:
+    """Records of a partition from `start` to before `end` that are not committed past."""
+    is_there = committed is not None and start <= committed <= end
+    return end - (committed if is_there and committed is not None else start)
