@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import signal
 import sys
+from collections.abc import Sequence
 
 
-def main() -> None:
-    """Run the command that the program's arguments name, and exit with its status."""
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the command that the arguments (by default the program's) name, and exit with its status."""
     heeds = signal.getsignal(signal.SIGINT) is signal.default_int_handler  # else we were told to ignore it
     if heeds:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
@@ -20,12 +21,17 @@ def main() -> None:
     try:
         if heeds:
             signal.signal(signal.SIGINT, signal.default_int_handler)
-        run()
+        run(arguments)
     except KeyboardInterrupt:
         sys.exit(128 + signal.SIGINT)
     finally:
         if heeds:
             signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
+def worker() -> None:
+    """`agent-dispatch-worker`: the command `worker` by another name."""
+    main(["worker", *sys.argv[1:]])
 
 
 if __name__ == "__main__":

@@ -15,13 +15,16 @@ import typer
 
 from dispatch.cli.bench import bench
 from dispatch.cli.demo import demo
+from dispatch.cli.doctor import doctor
 from dispatch.cli.ending import ended
 from dispatch.cli.graphs import graphs
 from dispatch.cli.history import history, replay
+from dispatch.cli.jobs import jobs
 from dispatch.cli.operate import cancel, hold, merged, release, retry
 from dispatch.cli.plan import plan, schema
 from dispatch.cli.read import explain, list_slices, log
 from dispatch.cli.run import run
+from dispatch.cli.worker import worker
 
 __all__ = ["main", "serve"]
 
@@ -73,6 +76,9 @@ app.command()(retry)
 app.command()(merged)
 app.command()(hold)
 app.command()(release)
+app.command()(worker)
+app.add_typer(jobs, name="jobs")
+app.command()(doctor)
 app.command()(schema)
 app.command()(demo)
 app.add_typer(bench, name="bench")

@@ -83,6 +83,7 @@ def _meaning(error: Exception) -> tuple[int, tuple[str, ...]]:
     """The status an error ends the program with, and what to say: a line for each thing that is wrong."""
     from dispatch.errors import DispatchError
     from dispatch.plans import PlanFileError
+    from harness.fleet.errors import FleetError
     from harness.local.errors import LocalHostError
 
     if isinstance(error, UsageError):
@@ -92,11 +93,23 @@ def _meaning(error: Exception) -> tuple[int, tuple[str, ...]]:
         return REFUSED, (*error.problems[:PROBLEMS], *([f"{error.path}: and {more} more"] if more > 0 else ()))
     if isinstance(error, DispatchError | LocalHostError | RefusedError):
         return REFUSED, (str(error),)
+    if isinstance(error, FleetError):
+        return REFUSED, _fleet_lines(error)
     if isinstance(error, OSError) and error.errno in FULL:
         return REFUSED, (f"{error.filename or 'the output'} can't be written: {error.strerror}; make room there",)
     if isinstance(error, FileNotFoundError) and _is_nowhere():
         return REFUSED, ("the folder you are in is not there any more; go to one that is with: cd",)
     return DEFECT, (f"{type(error).__name__}: {error}; {_kept(error)}",)
+
+
+def _fleet_lines(error: Exception) -> tuple[str, ...]:
+    """What the fleet says names no server, no user and no file: logs of workers are read by many."""
+    from harness.fleet.errors import NotReadyError
+    from harness.fleet.privacy import Redactor
+
+    redactor = Redactor.of(os.environ)
+    lines = error.problems if isinstance(error, NotReadyError) else (str(error),)
+    return tuple(redactor.redacted(each) for each in lines)
 
 
 def _is_nowhere() -> bool:

@@ -75,12 +75,17 @@ class Interrupts:
         """A signal has come, or something that means the same."""
         self._came.append(number)
         self._gate.shut("the run is being stopped")
+        self.wake()
+
+    def wake(self) -> None:
+        """Whoever rests, or is about to, looks up. From any thread."""
         with contextlib.suppress(BlockingIOError):  # full: nobody has rested since many signals
             os.write(self._wake, b"!")
 
-    def rest(self, seconds: float) -> None:
-        """Wait so long, or until the next signal. No lock is used: a handler must not meet one that is taken."""
-        if select.select([self._woken], [], [], max(0.0, seconds))[0]:
+    def rest(self, seconds: float | None) -> None:
+        """Wait so long (None: as long as it takes), or until the next signal or `wake`. No lock is used: a handler must
+        not meet one that is taken."""
+        if select.select([self._woken], [], [], None if seconds is None else max(0.0, seconds))[0]:
             os.read(self._woken, 4096)
 
     @contextlib.contextmanager

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 
 class FleetError(Exception):
     """The base of all of them."""
@@ -21,6 +23,14 @@ class InvalidSettingError(FleetError):
     def __init__(self, name: str, problem: str) -> None:
         super().__init__(f"{name}: {problem}")
         self.name, self.problem = name, problem
+
+
+class NotReadyError(FleetError):
+    """A worker can't start. Each of `.problems` is a line that names what is to be set right."""
+
+    def __init__(self, problems: Sequence[str]) -> None:
+        super().__init__("; ".join(problems))
+        self.problems = tuple(problems)
 
 
 class UnknownItemError(FleetError):

@@ -78,13 +78,20 @@ def load_executors(named: Mapping[str, str]) -> dict[str, Executor]:
 
 
 def _loaded(kind: str, place: str) -> Executor:
+    """Whatever a stranger's module raises when it is imported, it is told in one line; its text may hold paths."""
     module, _, name = place.partition(":")
     try:
         found = importlib.import_module(module)
         for part in name.split("."):
             found = getattr(found, part)
-    except (ImportError, AttributeError, ValueError) as error:
+    except ModuleNotFoundError as error:
+        hint = "; put its folder on PYTHONPATH" if error.name == module.partition(".")[0] else ""
+        raise InvalidSettingError(f"executor of {kind!r}", f"there is no module {error.name!r}{hint}") from error
+    except (AttributeError, ValueError) as error:
         raise InvalidSettingError(f"executor of {kind!r}", f"{place!r} can't be loaded: {error}") from error
+    except Exception as error:
+        problem = f"importing {module!r} raised {type(error).__name__}; see: python -c 'import {module}'"
+        raise InvalidSettingError(f"executor of {kind!r}", problem) from error
     if not callable(found):
         raise InvalidSettingError(f"executor of {kind!r}", f"{place!r} is not callable; write module:callable")
     return found

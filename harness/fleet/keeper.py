@@ -1,9 +1,11 @@
-"""What goes on beside a worker's turns: their leases are renewed, what dead workers left is put in order, and what is
-ready without a delivery gets one."""
+"""What goes on beside a worker's turns: their leases are renewed, it tells that it is there, what dead workers left is
+put in order, and what is ready without a delivery gets one."""
 
 from __future__ import annotations
 
+import contextlib
 import logging
+import math
 import random
 import threading
 import time
@@ -11,7 +13,7 @@ from collections.abc import Callable
 
 from harness.fleet.commands import Deliver, Recover, Renew
 from harness.fleet.errors import FleetUnavailableError
-from harness.fleet.ports import Authority, Transport
+from harness.fleet.ports import Authority, Transport, WorkerPresence
 from harness.fleet.queue import HANDED_S
 from harness.fleet.settings import FleetSettings
 from harness.fleet.turn import Turns
@@ -25,7 +27,7 @@ MOST = 500  #: items at a time
 class Keeper:
     """A thread from `start` to `stop`. Every worker has one, and any of them does for all.
 
-    `guarded` runs it, and sees to what it raises.
+    `guarded` runs it, and sees to what it raises. `presence` is the worker as it stands.
     """
 
     def __init__(
@@ -35,10 +37,12 @@ class Keeper:
         settings: FleetSettings,
         turns: Turns,
         guarded: Callable[[Callable[[], None]], None],
+        presence: Callable[[], WorkerPresence],
     ) -> None:
         self._authority, self._transport, self._settings, self._turns = authority, transport, settings, turns
         self._asked, self._ending = threading.Event(), False
-        self._renewed_at = time.monotonic()
+        self._presence = presence
+        self._renewed_at, self._beat_at = time.monotonic(), -math.inf
         self._thread = threading.Thread(target=guarded, args=(self._run,), name="fleet-keeper")
 
     def start(self) -> None:
@@ -58,6 +62,8 @@ class Keeper:
             try:
                 if time.monotonic() - self._renewed_at >= self._settings.renew_interval_s:
                     self.renew()
+                if time.monotonic() - self._beat_at >= self._settings.renew_interval_s:
+                    self.beat()
                 self.recover()
                 self.deliver()
             except FleetUnavailableError as problem:
@@ -65,6 +71,8 @@ class Keeper:
             wait_s = min(LOOK_S * random.uniform(0.7, 1.3), self._settings.renew_interval_s / 2)
             self._asked.wait(wait_s)
             self._asked.clear()
+        with contextlib.suppress(FleetUnavailableError):  # then it is taken for gone when it is silent for long enough
+            self._authority.leave(self._presence().token)
 
     def renew(self) -> None:
         """Of all turns under way, the lease and the delivery. What has not been renewed for as long as a lease lasts is
@@ -84,6 +92,12 @@ class Keeper:
             turn.guard.heard(result)
         if turns:
             self._transport.extend([turn.receipt for turn in turns])
+
+    def beat(self) -> None:
+        """The worker is there."""
+        began = time.monotonic()
+        self._authority.beat(self._presence())
+        self._beat_at = began
 
     def recover(self) -> None:
         """Leases that ran out, deadlines that passed: whoever's they were."""

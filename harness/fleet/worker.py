@@ -36,7 +36,7 @@ from harness.fleet.errors import (
 from harness.fleet.executors import Executor, run
 from harness.fleet.keeper import Keeper
 from harness.fleet.lease import WorkItemLeaseGuard
-from harness.fleet.ports import Authority, Buried, Delivery, Receipt, Result, Transport
+from harness.fleet.ports import Authority, Buried, Delivery, Receipt, Result, Transport, WorkerPresence
 from harness.fleet.settings import FleetSettings
 from harness.fleet.turn import Turn, Turns
 from harness.fleet.work_item import WorkItem
@@ -108,10 +108,11 @@ class Worker:
         self._free = slots
         self._draining, self._given_up = threading.Event(), threading.Event()
         self._pool = ThreadPoolExecutor(slots, thread_name_prefix="fleet-slot")
-        self._keeper = Keeper(authority, transport, settings, self._turns, self._guarded)
+        self._keeper = Keeper(authority, transport, settings, self._turns, self._guarded, self._presence)
         self._feeder = threading.Thread(target=self._guarded, args=(self._feed,), name="fleet-feeder")
         self._desk = threading.Thread(target=self._guarded, args=(self._serve,), name="fleet-desk")
         self.problem: BaseException | None = None
+        self._is_closed = False
 
     @property
     def slots(self) -> int:
@@ -126,6 +127,10 @@ class Worker:
         """Whether it takes nothing more, since it was asked to drain or can't go on (`problem`)."""
         return self._draining.is_set()
 
+    def _presence(self) -> WorkerPresence:
+        kinds = tuple(sorted(self._executors))
+        return WorkerPresence(self.owner, kinds, self._slots, self.busy, self._settings.renew_interval_s)
+
     def start(self) -> None:
         self._desk.start()
         self._keeper.start()
@@ -138,19 +143,24 @@ class Worker:
     def drain(self, grace_s: float) -> bool:
         """Take nothing more, let turns end for `grace_s` seconds, ask the rest to stop; whether all have ended.
 
-        What has not is left to its lease, and recovered by another worker when that runs out.
+        What has not is left to its lease, and recovered by another worker when that runs out. Again, no change.
         """
+        if self._is_closed:
+            return not self._turns
+        self._is_closed = True
         self._stop_feeding()
         self._feeder.join()
         if self.problem is not None:
             grace_s = 0.0
         mark = _Mark(threading.Event())
         self._inbox.put(mark)
+        if self.problem is not None:  # there may be no desk any more
+            mark.passed.set()
         all_ended = mark.passed.wait(grace_s) and self._turns.wait_for_none(grace_s)
         if not all_ended:
             for turn in self._turns.all():
                 turn.guard.ask_to_stop(DrainRequestedError(turn.item_id, "its worker is ending"))
-            all_ended = mark.passed.wait(0.0) and self._turns.wait_for_none(LAST_WORDS_S)
+            all_ended = mark.passed.wait(LAST_WORDS_S) and self._turns.wait_for_none(LAST_WORDS_S)
         self._keeper.stop()
         self._inbox.put(_Closing())
         self._desk.join(LAST_WORDS_S)

@@ -1,0 +1,191 @@
+"""What is wrong with a fleet, and how to mend it.
+
+`findings` looks: it opens what the environment names, as a worker would, and asks each part once. `judged` and the
+functions below it decide what the answers mean, and ask nobody.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import enum
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+import attrs
+
+from harness.fleet.errors import FleetError
+from harness.fleet.opening import open_authority, open_transport
+from harness.fleet.ports import KEPT_S, Authority, Tally, WorkerPresence
+from harness.fleet.privacy import Redactor
+from harness.fleet.settings import FleetSettings, problems
+from harness.fleet.work_item import WorkItemState
+
+CLOCKS_APART_S = 2.0  #: between this machine's and the database's, before it is worth a word
+RECOVERY_S = 10.0  #: a lease that ran out is put in order within a second or two, where any worker is alive
+SHORT_TTL_S = 15.0  #: a database that restarts is away for about as long
+CROWDED = 0.8  #: of the depth that is allowed
+
+
+class Standing(enum.Enum):
+    OK = "ok"
+    WARN = "warn"
+    FAIL = "fail"
+
+
+@attrs.frozen
+class Finding:
+    """`name` stays the same, for those who watch it; `mend` is empty where nothing has to be done."""
+
+    name: str
+    standing: Standing
+    says: str
+    mend: str = ""
+
+
+def worst(found: Sequence[Finding]) -> Standing:
+    ranks = list(Standing)
+    return max((each.standing for each in found), key=ranks.index, default=Standing.OK)
+
+
+def findings(environ: Mapping[str, str], clock: Callable[[], float] = time.time) -> Iterator[Finding]:
+    """One after the other, as they are known. `clock` is this machine's, in Unix seconds."""
+    redactor = Redactor.of(environ)
+    wrong = problems(environ)
+    for problem in wrong:
+        yield Finding("configuration", Standing.FAIL, redactor.redacted(str(problem)), "set it right, or unset it")
+    if wrong:
+        return
+    settings = FleetSettings.of(environ)
+    yield _configuration(settings)
+    yield _leases(settings)
+    yield from _authority(settings, redactor, clock)
+    yield from _transport(settings, redactor)
+
+
+def _authority(settings: FleetSettings, redactor: Redactor, clock: Callable[[], float]) -> Iterator[Finding]:
+    mend = "see that STATE_DB_URI names a database that runs and lets this user in"
+    try:
+        with contextlib.closing(open_authority(settings)) as authority:
+            yield from judged(*_asked(authority, clock))
+    except FleetError as problem:
+        yield Finding("authority", Standing.FAIL, redactor.redacted(str(problem)), mend)
+
+
+def _asked(authority: Authority, clock: Callable[[], float]) -> tuple[Tally, Sequence[WorkerPresence], float]:
+    """The tally, all workers that are remembered, and by how much this machine's clock is ahead of the database's."""
+    before = clock()
+    tally = authority.tally()
+    ahead_s = (before + clock()) / 2 - tally.at
+    return tally, authority.workers(KEPT_S), ahead_s
+
+
+def _transport(settings: FleetSettings, redactor: Redactor) -> Iterator[Finding]:
+    variable = {"sqlite": "TASK_QUEUE_URI", "postgres": "TASK_QUEUE_URI", "kafka": "KAFKA_BOOTSTRAP_SERVERS"}
+    mend = f"see that {variable[settings.backend]} is right and what it names runs; turns are refused meanwhile"
+    try:
+        with contextlib.closing(open_transport(settings)) as transport:
+            depth = transport.depth()
+    except FleetError as problem:
+        yield Finding("transport", Standing.FAIL, redactor.redacted(str(problem)), mend)
+        return
+    yield Finding("transport", Standing.OK, f"{settings.backend} answers")
+    yield depth_judged(depth, settings.max_depth)
+
+
+# -- what the answers mean ---------------------------------------------------------------------------------------------
+
+
+def judged(tally: Tally, workers: Sequence[WorkerPresence], ahead_s: float) -> Iterator[Finding]:
+    """All that the authority's answers say."""
+    alive = [each for each in workers if each.is_alive(tally.at)]
+    yield Finding("authority", Standing.OK, f"it answers, and holds {_items(sum(tally.items.values()))}")
+    yield Finding("schema", Standing.OK, f"version {tally.schema}")
+    yield _clock(ahead_s)
+    yield _lease_recovery(tally, alive)
+    yield _workers(tally, alive, len(workers) - len(alive))
+    yield _dead_letters(tally)
+
+
+def depth_judged(depth: int, limit: int) -> Finding:
+    says = f"{depth:,} of {limit:,} turns that may wait or run"
+    if depth >= limit:
+        return Finding("depth", Standing.WARN, f"{says}: new ones are refused", "start more workers, or wait for them")
+    if depth >= CROWDED * limit:
+        mend = "start more workers, or raise AGENT_DISPATCH_MAX_DEPTH"
+        return Finding("depth", Standing.WARN, f"{says}: new ones will soon be refused", mend)
+    return Finding("depth", Standing.OK, says)
+
+
+def _configuration(settings: FleetSettings) -> Finding:
+    authority = "PostgreSQL" if settings.state_db_uri.startswith("postgres") else "SQLite"
+    if settings.backend == "kafka" and authority == "SQLite":
+        says = "turns travel through Kafka, but STATE_DB_URI is a file, which no other machine can use"
+        return Finding("configuration", Standing.WARN, says, "name a PostgreSQL database with STATE_DB_URI")
+    return Finding("configuration", Standing.OK, f"authority in {authority}, transport {settings.backend}")
+
+
+def _leases(settings: FleetSettings) -> Finding:
+    says = f"a lease lasts {settings.claim_ttl_s:g} s and is renewed every {settings.renew_interval_s:g} s"
+    if settings.claim_ttl_s < SHORT_TTL_S:
+        says += ": a database that is away for as long takes turns from workers that are well"
+        return Finding("leases", Standing.WARN, says, "raise AGENT_DISPATCH_CLAIM_TTL_S; 120 is the default")
+    return Finding("leases", Standing.OK, says)
+
+
+def _clock(ahead_s: float) -> Finding:
+    if abs(ahead_s) <= CLOCKS_APART_S:
+        return Finding("clock", Standing.OK, f"within {CLOCKS_APART_S:g} s of the database's")
+    way = "ahead of" if ahead_s > 0 else "behind"
+    says = f"this machine's clock is {abs(ahead_s):,.0f} s {way} the database's"
+    mend = "keep both on time (NTP); leases go by the database's, but deadlines that are reckoned here would be off"
+    return Finding("clock", Standing.WARN, says, mend)
+
+
+def _lease_recovery(tally: Tally, alive: Sequence[WorkerPresence]) -> Finding:
+    name = "dispatch_lease_recovery"
+    if tally.overdue_s <= RECOVERY_S:
+        return Finding(name, Standing.OK, "no lease has run out and been left")
+    says = f"{_leases_out(tally.overdue)} and nobody put that in order, the oldest {tally.overdue_s:,.0f} s ago"
+    if not alive:
+        return Finding(name, Standing.FAIL, f"{says}: no worker is alive", "start one: agent-dispatch-worker")
+    mend = "look into the workers' logs: each looks for such leases every second, and must have failed at it"
+    return Finding(name, Standing.FAIL, says, mend)
+
+
+def _workers(tally: Tally, alive: Sequence[WorkerPresence], silent: int) -> Finding:
+    """Turns that are due and that none of them can run are a failure; a fleet without work needs no workers."""
+    kinds = {kind for each in alive for kind in each.kinds}
+    stranded = {kind: number for kind, number in tally.due.items() if kind not in kinds}
+    due = ", ".join(f"{number:,} of kind {kind!r}" for kind, number in sorted(stranded.items())[:5])
+    if not alive:
+        gone = f"; {silent} fell silent within the hour" if silent else ""
+        if not stranded:
+            return Finding("workers", Standing.WARN, f"none is alive{gone}", "start one: agent-dispatch-worker")
+        return Finding(
+            "workers", Standing.FAIL, f"turns are due and none is alive{gone}: {due}", "start: agent-dispatch-worker"
+        )
+    if stranded:
+        mend = "start a worker with --executor KIND=module:callable for each"
+        return Finding("workers", Standing.FAIL, f"turns are due that no worker has an executor for: {due}", mend)
+    busy, slots = sum(each.busy for each in alive), sum(each.slots for each in alive)
+    says = f"{len(alive):,} alive, {busy:,} of {slots:,} slots busy"
+    if silent:
+        mend = "they were killed or cut off: see that they were started again"
+        return Finding("workers", Standing.WARN, f"{says}; {silent} fell silent within the hour", mend)
+    return Finding("workers", Standing.OK, says)
+
+
+def _dead_letters(tally: Tally) -> Finding:
+    number = tally.items.get(WorkItemState.DEAD_LETTER, 0)
+    if not number:
+        return Finding("dead_letters", Standing.OK, "none")
+    mend = "`slice-dispatch jobs dead` shows them and their causes; `jobs requeue ID` tries one again"
+    return Finding("dead_letters", Standing.WARN, f"{_items(number)} failed too often", mend)
+
+
+def _items(number: int) -> str:
+    return f"{number:,} work item{'' if number == 1 else 's'}"
+
+
+def _leases_out(number: int) -> str:
+    return "1 lease ran out" if number == 1 else f"{number:,} leases ran out"

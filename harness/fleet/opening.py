@@ -1,0 +1,71 @@
+"""From the settings to what they name. What a backend needs is imported when it is chosen, and only then."""
+
+from __future__ import annotations
+
+import attrs
+
+from harness.fleet.errors import InvalidSettingError
+from harness.fleet.ports import Authority, Transport
+from harness.fleet.queue import TurnQueue
+from harness.fleet.settings import FleetSettings
+
+
+@attrs.frozen(eq=False)
+class Fleet:
+    """An authority and a transport that belong together. To be closed."""
+
+    settings: FleetSettings
+    authority: Authority
+    transport: Transport
+
+    @property
+    def queue(self) -> TurnQueue:
+        """For submitting. Each has notes of its own to `flush`."""
+        return TurnQueue(self.authority, self.transport, self.settings.max_depth)
+
+    def close(self) -> None:
+        self.transport.close()
+        self.authority.close()
+
+
+def open_fleet(settings: FleetSettings) -> Fleet:
+    """Raises `InvalidSettingError`, `FleetUnavailableError`, `FleetBrokenError`: there is no way around a backend that
+    was asked for."""
+    authority = open_authority(settings)
+    try:
+        return Fleet(settings, authority, open_transport(settings))
+    except BaseException:
+        authority.close()
+        raise
+
+
+def open_authority(settings: FleetSettings) -> Authority:
+    from harness.fleet.authority.url import open_work_items
+
+    return open_work_items(settings.state_db_uri)
+
+
+def open_transport(settings: FleetSettings) -> Transport:
+    """A receiver is taken to be gone when its leases are: it says that it is there whenever it renews them."""
+    match settings.backend:
+        case "postgres":
+            from harness.fleet.transport.postgres import PostgresTransport
+
+            return PostgresTransport(settings.queue_uri, visibility_s=settings.claim_ttl_s)
+        case "kafka":
+            return _kafka(settings)
+        case _:
+            from harness.fleet.transport.sqlite import SqliteTransport
+
+            path = settings.queue_uri.removeprefix("sqlite:///")
+            return SqliteTransport(path, visibility_s=settings.claim_ttl_s)
+
+
+def _kafka(settings: FleetSettings) -> Transport:
+    try:
+        from harness.fleet.transport.kafka import KafkaQueue, KafkaTransport
+    except ImportError as missing:
+        problem = "is kafka, which needs confluent-kafka: install slice-dispatch[kafka]"
+        raise InvalidSettingError("TASK_QUEUE_BACKEND", problem) from missing
+    queue = KafkaQueue(settings.kafka_servers, settings.partitions, instance=settings.kafka_instance)
+    return KafkaTransport(queue)

@@ -1,0 +1,75 @@
+"""What a worker makes sure of before it takes its first turn: all that can be wrong is told at once, and nothing is
+started."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import attrs
+
+from harness.fleet.errors import FleetError, InvalidSettingError, NotReadyError
+from harness.fleet.executors import Executor, load_executors
+from harness.fleet.opening import Fleet, open_fleet
+from harness.fleet.settings import FleetSettings, problems
+
+
+@attrs.frozen(eq=False)
+class Ready:
+    """All that a worker needs."""
+
+    fleet: Fleet
+    executors: Mapping[str, Executor]
+
+
+def prepared(environ: Mapping[str, str], named: Sequence[str]) -> Ready:
+    """The fleet that the environment names, opened and heard from, and the executors: installed ones and those `named`
+    as `kind=module:callable`. Raises `NotReadyError`.
+    """
+    executors, wrong = _executors(named)
+    settings_wrong = [str(problem) for problem in problems(environ)]
+    wrong = [*settings_wrong, *wrong]
+    fleet: Fleet | None = None
+    if not settings_wrong:
+        try:
+            fleet = _heard(open_fleet(FleetSettings.of(environ)))
+        except FleetError as problem:
+            wrong.append(str(problem))
+    if wrong or fleet is None:
+        if fleet is not None:
+            fleet.close()
+        raise NotReadyError(wrong)
+    return Ready(fleet, executors)
+
+
+def _heard(fleet: Fleet) -> Fleet:
+    """The same, once both sides have answered."""
+    try:
+        fleet.authority.overtaken(1)
+        fleet.transport.depth()
+    except BaseException:
+        fleet.close()
+        raise
+    return fleet
+
+
+def _executors(named: Sequence[str]) -> tuple[dict[str, Executor], list[str]]:
+    """By kind, and what is wrong with them."""
+    places: dict[str, str] = {}
+    wrong: list[str] = []
+    for text in named:
+        kind, equals, place = text.partition("=")
+        if not (kind and equals and place):
+            wrong.append(f"--executor {text}: write kind=module:callable")
+        elif kind in places:
+            wrong.append(f"--executor {text}: there is another one of kind {kind!r}; name each kind once")
+        else:
+            places[kind] = place
+    executors: dict[str, Executor] = {}
+    for some in ({}, *({kind: place} for kind, place in places.items())):  # one by one, to tell all that is wrong
+        try:
+            executors |= load_executors(some)
+        except InvalidSettingError as problem:
+            wrong.append(str(problem))
+    if not executors and not wrong:
+        wrong.append("no executor is installed or named: name one with --executor kind=module:callable")
+    return executors, list(dict.fromkeys(wrong))
