@@ -198,7 +198,9 @@ def test_of_a_session_one_is_out_at_a_time(rig: Rig, transport: Transport) -> No
     transport.put_many([turn("a1", "a"), turn("a2", "a"), turn("b1", "b")], PLENTY)
     out = rig.receive_all(transport, 2)
     assert sorted(names(out)) == ["a1", "b1"]
-    assert transport.receive(5, 0.0) == () and rig.client().receive(5, 0.0) == ()
+    assert transport.receive(5, 0.0) == ()
+    if rig.keeps_place:
+        assert rig.client().receive(5, 0.0) == ()
     transport.acknowledge([one.receipt for one in out if one.envelope and one.envelope.job_id == "a1"])
     assert names(rig.receive_all(transport, 1)) == ["a2"]
 
@@ -211,7 +213,7 @@ def test_two_tenants_may_call_their_sessions_the_same(rig: Rig, transport: Trans
 
 def test_the_end_of_one_wakes_who_waits_for_the_next(rig: Rig, transport: Transport) -> None:
     transport.put_many([turn("a1", "a"), turn("a2", "a", enqueued_at=START + 1)], PLENTY)
-    out, other = rig.receive_all(transport, 1), rig.client()
+    out, other = rig.receive_all(transport, 1), rig.client() if rig.keeps_place else transport
     assert other.receive(1, 0.0) == ()
     with ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(rig.receive_all, other, 1)

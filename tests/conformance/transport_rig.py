@@ -18,10 +18,13 @@ import psycopg
 
 from harness.fleet.envelope import AgentTurnEnvelope
 from harness.fleet.ports import Delivery, Transport
+from harness.fleet.transport.kafka import KafkaTransport
 from harness.fleet.transport.memory import MemoryTransport
 from harness.fleet.transport.postgres import PostgresTransport
 from harness.fleet.transport.sqlite import SqliteTransport
 from harness.fleet.transport.sqlite_file import QUEUE
+from tests import kafka_server
+from tests.kafka_queue import plant, queue
 from tests.postgres_server import databases
 
 START = 1_000_000.0  #: the clock's first reading, in Unix seconds
@@ -44,6 +47,7 @@ class Rig(abc.ABC):
     orders_by_priority = True  #: hands out in the order of the contract, not as it was enqueued
     tells_duplicates = True  #: a second delivery with the same job_id is none
     bounds_exactly = True  #: never one more than the limit
+    keeps_place = True  #: another client that comes takes away nothing that is out
     has_clock = True  #: goes by the clock of the rig: deliveries are due again, and late, when it says so
     prompt_s = 5.0  #: a delivery that is there is handed out within so many seconds
 
@@ -117,6 +121,26 @@ class PostgresRig(Rig):
             )
 
 
+class KafkaRig(Rig):
+    orders_by_priority = False
+    tells_duplicates = False
+    bounds_exactly = False
+    keeps_place = False
+    has_clock = False
+    prompt_s = 20.0  # a group takes its time over who comes and goes
+    partitions = 10  # with so many, no two sessions of a test of this suite come to be in the same one
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self._queue = queue(kafka_server.shared(), self.partitions)
+
+    def open(self) -> Transport:
+        return KafkaTransport(self._queue)
+
+    def plant(self, name: str) -> None:
+        plant(self._queue, name.encode(), b"no envelope: " + name.encode())
+
+
 def emptied_database() -> str:
     """The connection string of one that is shared by all tests of a process: to make one takes ten times as long."""
     conninfo = _shared_database()
@@ -138,7 +162,12 @@ def without_fsync(path: Path) -> sqlite3.Connection:
     return connection
 
 
-RIGS: dict[str, Callable[[Path], Rig]] = {"memory": MemoryRig, "sqlite": SqliteRig, "postgres": PostgresRig}
+RIGS: dict[str, Callable[[Path], Rig]] = {
+    "memory": MemoryRig,
+    "sqlite": SqliteRig,
+    "postgres": PostgresRig,
+    "kafka": KafkaRig,
+}
 
 
 def turn(job_id: str, session: str | None = None, **fields: object) -> AgentTurnEnvelope:

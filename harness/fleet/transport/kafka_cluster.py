@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from typing import Any, TypeVar
 
@@ -14,7 +14,7 @@ from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-d
 from confluent_kafka.cimpl import NewPartitions, NewTopic
 
 from harness.fleet.errors import FleetUnavailableError
-from harness.fleet.transport.kafka_errors import is_missing, meaning, reason
+from harness.fleet.transport.kafka_errors import is_missing, is_settling, meaning, reason
 
 TOPIC = "agent_turns"
 GROUP = "agent-dispatch"
@@ -103,19 +103,16 @@ class KafkaCluster:
 
     def _committed(self, places: list[TopicPartition]) -> dict[int, int]:
         asked = ConsumerGroupTopicPartitions(self._queue.group, places)
-        futures = self._admin.list_consumer_group_offsets([asked], **self._limits())
-        (answer,) = self._answers(futures.values())
+        (answer,) = self._answers(lambda: self._admin.list_consumer_group_offsets([asked], **self._limits()).values())
         for place in answer.topic_partitions:
             if place.error is not None:
                 raise meaning(place.error)
         return {place.partition: place.offset for place in answer.topic_partitions if place.offset >= 0}
 
     def _offsets(self, places: list[TopicPartition], which: OffsetSpec) -> dict[int, int]:
-        futures: Mapping[TopicPartition, Future[Any]] = self._admin.list_offsets(
-            dict.fromkeys(places, which), **self._limits()
-        )
-        answers = self._answers(futures.values())
-        return {place.partition: answer.offset for place, answer in zip(futures, answers, strict=True)}
+        asked = dict.fromkeys(places, which)
+        answers = self._answers(lambda: self._admin.list_offsets(asked, **self._limits()).values())
+        return {place.partition: answer.offset for place, answer in zip(asked, answers, strict=True)}
 
     def _partitions(self, limit_s: float) -> int:
         """0 if there is no topic."""
@@ -145,17 +142,22 @@ class KafkaCluster:
         while self._partitions(self._queue.patience_s) < wanted and time.monotonic() < deadline:
             pause.wait(_LOOK_S)
 
-    def _answers(self, futures: Iterable[Future[Answer]]) -> list[Answer]:
+    def _answers(self, ask: Callable[[], Iterable[Future[Answer]]]) -> list[Answer]:
         limit_s = self._queue.patience_s + 1  # the request has given up by then
-        return self._asked(lambda: [future.result(limit_s) for future in futures])
+        return self._asked(lambda: [future.result(limit_s) for future in ask()])
 
     def _asked(self, ask: Callable[[], Answer]) -> Answer:
-        try:
-            return ask()
-        except KafkaException as error:
-            raise meaning(reason(error)) from error
-        except TimeoutError as error:
-            raise FleetUnavailableError("Kafka is out of reach: it does not answer; try again later") from error
+        """Asks again while the cluster is about to know."""
+        deadline, pause = time.monotonic() + self._queue.patience_s, threading.Event()
+        while True:
+            try:
+                return ask()
+            except KafkaException as error:
+                if not is_settling(reason(error)) or time.monotonic() >= deadline:
+                    raise meaning(reason(error)) from error
+                pause.wait(_LOOK_S)
+            except TimeoutError as error:
+                raise FleetUnavailableError("Kafka is out of reach: it does not answer; try again later") from error
 
     def _limits(self) -> dict[str, float]:
         return {"request_timeout": self._queue.patience_s}
