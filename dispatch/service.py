@@ -116,7 +116,8 @@ class DispatchService:
             self._started = True
             self._claim()
             try:
-                self._begin()
+                with collector_paused():  # from the first row on: each pass would look at all that was made before
+                    self._begin()
             except BaseException:
                 self.stop()
                 raise
@@ -176,8 +177,7 @@ class DispatchService:
         self._line.health.own.add(self._outbox.thread)
         machine = Machine(self._graph, secrets.token_hex(8), self._weights, self._journal(contents))
         alive = self._adopt(contents)
-        with collector_paused():
-            machine.restore(contents, alive, self._clock())
+        machine.restore(contents, alive, self._clock())
         self._pruner = self._pruner_of(contents)
         owner = GraphOwner.start(
             machine, self._gauge, self._outbox, self._store, self._clock, self._line.health, self._pruner

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
 
+from dispatch.collector import collector_paused
 from dispatch.store import codec
 from dispatch.store.ownership import Held
 from dispatch.store.port import Contents, GraphRow, Logged
@@ -15,6 +17,7 @@ from harness.database.postgres_wire import Wire, statement
 READING_PATIENCE_S = 30.0  #: how long a claim, a load or a peek waits on a server that says nothing
 LOCK_TIMEOUT_S = 5.0  #: how long a claim waits for a lock; a write waits for less than the patience, to hear of it
 STATEMENT_TIMEOUT_S = 30.0  #: after which the server ends a transaction by itself, if its owner is suspended or gone
+_BY_SEQ_AND_ID = operator.itemgetter(1, 0)
 _PARTS = ("read_slices", "read_specs", "read_attempts", "read_intents", "read_last_entry", "read_keyframes")
 
 
@@ -44,14 +47,14 @@ def begin(wire: Wire) -> None:
 
 def contents(wire: Wire, key: int, row: GraphRow | None) -> Contents:
     """All of the graph of that key, whose row is `row`."""
-    results = wire.run([statement(SQL[name], key) for name in _PARTS], READING_PATIENCE_S, binary=True)
-    specs = dict(wire.rows(results[1]))
-    slices = codec.decoded(
-        lambda row: codec.stated(codec.declared(row[0], specs[row[0]]), row[1:]), wire.rows(results[0])
-    )
-    slices.sort(key=lambda row: (row.seq, row.slice.id))
-    attempts = codec.decoded(codec.attempt_row, wire.rows(results[2]))
-    intents = codec.decoded(codec.intent_row, wire.rows(results[3]))
-    ((last,),) = wire.rows(results[4])
-    logged = Logged(last, tuple(wire.rows(results[5])))
+    asked = [statement(SQL[name], key) for name in _PARTS]
+    with collector_paused():
+        parts = [wire.rows(result) for result in wire.run(asked, READING_PATIENCE_S, binary=True)]
+        states, declared, attempt_rows, intent_rows, ((last,),), keyframes = parts
+        states.sort(key=_BY_SEQ_AND_ID)
+        specs = dict(declared)
+        slices = codec.decoded(lambda row: codec.stated(codec.declared(row[0], specs[row[0]]), row[1:]), states)
+        attempts = codec.decoded(codec.attempt_row, attempt_rows)
+    intents = codec.decoded(codec.intent_row, intent_rows)
+    logged = Logged(last, tuple(keyframes))
     return Contents(row, tuple(slices), tuple(attempts), tuple(intents), logged)
