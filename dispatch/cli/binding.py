@@ -5,19 +5,19 @@ from __future__ import annotations
 import contextlib
 
 from dispatch.cli.ending import RefusedError
+from dispatch.cli.sessions import Binds
 from dispatch.errors import StoreError
 from dispatch.store import Store
-from harness.local import LocalSessionHost
 
 
-def bind_if_stored(host: LocalSessionHost, store: Store, graph: str) -> str:
+def bind_if_stored(host: Binds, store: Store, graph: str) -> str:
     """Bind the graph before it is claimed, so that a refused run disturbs nobody; empty if it can't be read yet."""
     with contextlib.suppress(StoreError):  # perhaps there is no store yet; what else is wrong with it, its claim says
         return bind(host, store, graph)
     return ""
 
 
-def bind(host: LocalSessionHost, store: Store, graph: str) -> str:
+def bind(host: Binds, store: Store, graph: str) -> str:
     """Bind a graph to the host's repository and branch, for good, and answer its id; empty if it isn't stored.
 
     Refused if it is bound to another branch here, or if slices of it were started and it isn't bound here at all.

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from dispatch.cli.interrupts import Gate, Interrupts
     from dispatch.cli.output import Output
     from dispatch.cli.reviews import Reviews
+    from dispatch.cli.sessions import Sessions
     from dispatch.cli.watch import Outcome
     from dispatch.plans import PlanFile
     from dispatch.service import DispatchService
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
     from dispatch.view.summary import Ending, Prediction, Summary
     from dispatch.views import Cap, SliceView, Snapshot
     from dispatch.weights import Weights
-    from harness.local import LocalSessionHost
 
 CLOSING_S = 30.0  #: beyond the longest grace of a slice, for merges that are under way
 
@@ -43,7 +43,7 @@ class Operator(Protocol):
     """Somebody who acts on a run from within the program."""
 
     def beside(
-        self, service: DispatchService, host: LocalSessionHost, tell: Callable[[Event], None]
+        self, service: DispatchService, host: Sessions, tell: Callable[[Event], None]
     ) -> contextlib.AbstractContextManager[None]:
         """Entered when the run has begun, left when it is over. `tell` shows an event among those of the run."""
         ...
@@ -53,7 +53,8 @@ class Operator(Protocol):
 class Request:
     """What was asked for on the command line, or by a program, which may send an operator along.
 
-    `repeatable`: who stops the run can go on with it later, and is told so.
+    `fleet`: its sessions are turns of the fleet that the environment names. `repeatable`: who stops the run can go on
+    with it later, and is told so.
     """
 
     plan: Path
@@ -65,6 +66,7 @@ class Request:
     take_over: bool
     plain: bool
     json: bool
+    fleet: bool = False
     operator: Operator | None = None
     repeatable: bool = True
 
@@ -100,6 +102,9 @@ def run(
     wait: Annotated[
         bool, typer.Option("--wait", help="Stay until all slices are finished, for reviews that are to be merged.")
     ] = False,
+    fleet: Annotated[
+        bool, typer.Option("--fleet", help="Run its sessions as turns of the fleet that the environment names.")
+    ] = False,
     take_over: Annotated[bool, typer.Option("--take-over", help="Take the graph over from its present owner.")] = False,
     plain: Plain = False,
     json: Json = False,
@@ -109,7 +114,7 @@ def run(
     Each slice runs in a worktree of its own and is merged into main in the order of its dependencies. Exit status 0
     only if all slices of the plan have merged.
     """
-    return run_plan(Request(plan, repo.resolve(), store, graph, cap, wait, take_over, plain, json))
+    return run_plan(Request(plan, repo.resolve(), store, graph, cap, wait, take_over, plain, json, fleet))
 
 
 def run_plan(request: Request) -> int:
@@ -137,29 +142,31 @@ def _run(request: Request, plan: PlanFile, gate: Gate, interrupts: Interrupts) -
     from dispatch.cli.output import output
     from dispatch.cli.places import graph_of, store_at
     from dispatch.cli.reviews import Reviews
+    from dispatch.cli.sessions import sessions_of
     from dispatch.weights import LearnedWeights
-    from harness.local import LocalSessionHost
 
     progress = output(sys.stderr if request.json else sys.stdout, plain=request.plain)
     store = store_at(request.store)
-    host = LocalSessionHost(request.repository, main=plan.main)
     graph = request.graph or graph_of(plan.name, request.repository)
     weights = LearnedWeights()
     patience_s = CLOSING_S + max((slice_.recipe.grace_s for slice_ in plan.slices), default=0.0)
-    with _closed(host, gate, patience_s):
+    with (
+        sessions_of(request.repository, plan.main, fleet=request.fleet) as host,
+        _closed(host, gate, patience_s),
+    ):
         graph_id = bind_if_stored(host, store, graph)
         with _service(request, plan, host, store, graph, gate, weights) as service:
             graph_id = graph_id or bind(host, store, graph)  # by now it is stored
-            target = f"merges into {host.main} in {request.repository}"
+            target = f"merges into {host.main} in {request.repository}{', runs on the fleet' if request.fleet else ''}"
             reviews = Reviews(request.repository, host.main, graph_id)
             start = _begin(plan, service, gate, interrupts, weights, progress, target)
             outcome = _watch(request, service, host, reviews, progress, interrupts, start, patience_s)
             host.close(patience_s)  # before the claim is given up: no session outlives it
-    return _summary(request, plan, store, host, start, outcome, interrupts.name)
+        return _summary(request, plan, store, host, start, outcome, interrupts.name)
 
 
 @contextlib.contextmanager
-def _closed(host: LocalSessionHost, gate: Gate, patience_s: float) -> Iterator[None]:
+def _closed(host: Sessions, gate: Gate, patience_s: float) -> Iterator[None]:
     """However it is left, no session goes on."""
     try:
         yield
@@ -169,20 +176,22 @@ def _closed(host: LocalSessionHost, gate: Gate, patience_s: float) -> Iterator[N
 
 
 def _service(
-    request: Request, plan: PlanFile, host: LocalSessionHost, store: Store, graph: str, gate: Gate, weights: Weights
+    request: Request, plan: PlanFile, host: Sessions, store: Store, graph: str, gate: Gate, weights: Weights
 ) -> DispatchService:
     """A service that owns the graph, and starts nothing while the gate is shut."""
     from dispatch.capping import FixedCap
+    from dispatch.cli.sessions import FLEET_PLACES, FleetCap
     from dispatch.service import DispatchService
     from harness import default_limits
 
     places = request.cap or plan.cap
+    elsewhere = FleetCap(FLEET_PLACES) if request.fleet else None
     service = DispatchService(
         host,
         store,
         graph,
-        measures=FixedCap(places) if places else None,
-        limits=[gate] if places else [*default_limits(request.repository), gate],
+        measures=FixedCap(places) if places else elsewhere,
+        limits=[gate] if places or elsewhere else [*default_limits(request.repository), gate],
         weights=weights,
         take_over=request.take_over,
     )
@@ -239,7 +248,7 @@ def _announce(plan: PlanFile, admission: Admission, before: Snapshot, cap: Cap, 
 def _watch(
     request: Request,
     service: DispatchService,
-    host: LocalSessionHost,
+    host: Sessions,
     reviews: Reviews,
     progress: Output,
     interrupts: Interrupts,
@@ -248,7 +257,7 @@ def _watch(
 ) -> Outcome:
     """The run itself, until it is over."""
     from dispatch.cli.screen import screen_on
-    from dispatch.cli.watch import Notices, Watch
+    from dispatch.cli.watch import LEAVING, STOPPING, Notices, Watch
 
     notices = Notices()
     root = logging.getLogger()
@@ -256,7 +265,17 @@ def _watch(
     screen = screen_on(progress)
     operator = request.operator
     try:
-        watch = Watch(service, host, screen, interrupts, notices, reviews, start.snapshot, start.began_at)
+        watch = Watch(
+            service,
+            host,
+            screen,
+            interrupts,
+            notices,
+            reviews,
+            start.snapshot,
+            start.began_at,
+            stopping=LEAVING if request.fleet else STOPPING,
+        )
         with operator.beside(service, host, notices.tell) if operator else contextlib.nullcontext():
             return watch.until_over(wait=request.wait, patience_s=patience_s)
     finally:
@@ -268,7 +287,7 @@ def _summary(
     request: Request,
     plan: PlanFile,
     store: Store,
-    host: LocalSessionHost,
+    host: Sessions,
     start: Start,
     outcome: Outcome,
     interrupted: str,
@@ -313,7 +332,7 @@ def _summary(
     )
 
 
-def _log_path(host: LocalSessionHost, graph_id: str, view: SliceView) -> str:
+def _log_path(host: Sessions, graph_id: str, view: SliceView) -> str:
     """Where the output of the slice's last attempt is; empty if there is none."""
     path = host.log_path(graph_id, view.id, view.attempt)
     return str(path) if view.attempt and path.exists() else ""

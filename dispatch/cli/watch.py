@@ -39,6 +39,7 @@ NAP_S = 0.25  #: how soon a signal is heeded
 RECENT = 200  #: events that are kept to be shown
 WAITS = 12  #: frontier slices whose reasons are asked for: each takes its owner a sort of the frontier
 STOPPING = "stopping at safepoints – press ctrl-C again to stop at once"
+LEAVING = "leaving – what is out on the fleet goes on, and waits to be merged by the next run"
 HURRYING = "stopping at once"
 
 
@@ -65,7 +66,10 @@ class Outcome:
 
 
 class Watch:
-    """One run. `before` is the graph as it was before anything started, at `began_at` (Unix seconds)."""
+    """One run. `before` is the graph as it was before anything started, at `began_at` (Unix seconds).
+
+    `stopping` is what is said when the first signal has come.
+    """
 
     def __init__(
         self,
@@ -78,10 +82,11 @@ class Watch:
         before: Snapshot,
         began_at: float,
         clock: Callable[[], float] = time.monotonic,
+        stopping: str = STOPPING,
     ) -> None:
         self._service, self._host, self._screen = service, host, screen
         self._interrupts, self._notices, self._clock = interrupts, notices, clock
-        self._reviews, self._began_at = reviews, began_at
+        self._reviews, self._began_at, self._stopping = reviews, began_at, stopping
         self._seen = -1
         self._snapshot = self._told = before
         self._counts = states(before.slices)
@@ -191,7 +196,7 @@ class Watch:
         """The first signal lets sessions come to a safepoint, a second one ends them."""
         count = self._interrupts.count
         if count and self._closing is None:
-            self._say(STOPPING)
+            self._say(self._stopping)
             self._closing = threading.Thread(
                 target=self._host.close, args=(patience_s,), name="dispatch-closing", daemon=True
             )

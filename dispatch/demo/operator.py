@@ -12,13 +12,13 @@ from collections.abc import Callable, Iterator, Mapping
 
 import attrs
 
+from dispatch.cli.sessions import Sessions
 from dispatch.errors import DispatchError
 from dispatch.intent import Intent, Urgency
 from dispatch.service import DispatchService
 from dispatch.slice import SliceState
 from dispatch.view.events import Event
 from dispatch.views import SliceView
-from harness.local import LocalSessionHost
 
 LOOK_AGAIN_S = 0.1  #: what agents say is no change of the graph: nobody tells of it
 REACTION_S = 0.5  #: so that whoever watches the run sees what the operator reacts to
@@ -56,7 +56,7 @@ class Operator:
         ]
 
     @contextlib.contextmanager
-    def beside(self, service: DispatchService, host: LocalSessionHost, tell: Callable[[Event], None]) -> Iterator[None]:
+    def beside(self, service: DispatchService, host: Sessions, tell: Callable[[Event], None]) -> Iterator[None]:
         """At work while the run goes on. `tell` shows what it does, before it is done."""
         self._service, self._host, self._tell = service, host, tell
         thread = threading.Thread(target=self._work, name="demo-operator", daemon=True)

@@ -12,7 +12,7 @@ from harness.fleet import host
 from harness.fleet.commands import Claim, Retry
 from harness.fleet.executors import TurnFailedError
 from harness.fleet.work_item import WorkItem, WorkItemState
-from harness.session import SessionPhase
+from harness.session import Assignment, SessionPhase
 from tests.integration.fleet_shop import FleetShop, fleet_shop
 from tests.integration.workshop import GRAPH, assignment, until
 
@@ -76,12 +76,16 @@ def test_the_agent_gets_its_task_and_its_recipe_and_verify_runs_here_alone(shop:
     shop.worker()
     script = 'printf "%s %s %s" "$COLOR" "$DISPATCH_SLICE" "$DISPATCH_ATTEMPT" >told && cat "$DISPATCH_TASK" >>told'
     verify = ("sh", "-c", f'test -e told && printf "%s\\n" "$PWD" >>{shop.marks}/verified && test -e {shop.marks}/good')
-    told = {"env": (("COLOR", "red"),), "verify": verify, "task": "Be quick."}
-    (state,) = shop.run(assignment("one", script, **told))
+
+    def attempt(number: int) -> Assignment:
+        env = (("COLOR", "red"),)
+        return assignment("one", script, attempt=number, task="Be quick.", env=env, verify=verify)
+
+    (state,) = shop.run(attempt(1))
     assert (state.phase, state.detail) == (SessionPhase.CLOSED, "verify failed: exit 1")
     assert shop.repo.files() == ["a.txt"]
     shop.open("good")
-    (state,) = shop.run(assignment("one", script, attempt=2, **told))
+    (state,) = shop.run(attempt(2))
     assert state.phase is SessionPhase.MERGED
     text = shop.repo.show("main", "told")
     assert text.startswith("red one 2Do one\n\nBe quick.")

@@ -159,7 +159,7 @@ def test_an_agent_that_ends_after_its_lease_was_lost_pushes_nothing(shop: FleetS
     ended: list[str] = []
 
     class Clones(Clone):
-        def push(self, *words: object) -> str:  # type: ignore[override]
+        def push(self, *words: object) -> str:
             ended.append("pushed")
             return ""
 
