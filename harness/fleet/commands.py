@@ -20,7 +20,7 @@ class Submit:
 @attrs.frozen
 class Withdraw:
     """Take a submission back whose delivery was refused. The item vanishes, as if it had never been; if it has begun
-    to live (a delivery, a claim), it stays."""
+    to live (a delivery, a claim), it stays; if others wait for it, it is cancelled, and they are."""
 
     item_id: str
     tenant: str

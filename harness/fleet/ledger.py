@@ -13,7 +13,7 @@ from typing import Protocol
 
 import attrs
 
-from harness.fleet.commands import Cancel, Claim, Command, Recover, Release, Submit, subject
+from harness.fleet.commands import Cancel, Claim, Command, Recover, Release, Submit, Withdraw, subject
 from harness.fleet.errors import FleetError, UnknownItemError, WrongStateError
 from harness.fleet.lifecycle import is_abandoned, step
 from harness.fleet.ports import Result
@@ -111,6 +111,8 @@ class _Book:
                 command = self._beside_its_session(command)
             elif isinstance(command, Submit) and command.submission.id not in self.items:
                 command = attrs.evolve(command, unmet=self._unmet(command.submission))
+            elif isinstance(command, Withdraw) and self._is_awaited(command):
+                command = Cancel(command.item_id, command.tenant, "its delivery was refused")
             return self.do(command)
         except FleetError as refused:
             return refused
@@ -119,7 +121,7 @@ class _Book:
         """Raises what it is refused with."""
         tenant, item_id = subject(command)
         item = self.items.get(item_id)
-        if item.tenant != tenant if item is not None else not isinstance(command, Submit):
+        if not isinstance(command, Submit) and (item is None or item.tenant != tenant):
             raise UnknownItemError(item_id)
         done = step(item, command, self.now)
         self.outcomes += done.outcomes
@@ -168,6 +170,16 @@ class _Book:
                 raise WrongStateError("wait for", name, item.state.value)
             unmet += item.state is not WorkItemState.SUCCEEDED
         return unmet
+
+    def _is_awaited(self, command: Withdraw) -> bool:
+        """Whether it would vanish, and leave others waiting for ever."""
+        item = self.items.get(command.item_id)
+        if item is None or item.tenant != command.tenant or step(item, command, self.now).item is not None:
+            return False
+        new = (self.items[name] for name in self.new)
+        return any(item.id in each.depends_on for each in new) or bool(
+            item.id not in self.new and self.rows.waiting_for([item.id])
+        )
 
     def _cancel(self, name: str, cause: str) -> None:
         if name in self.items and self.items[name].state is WorkItemState.SUBMITTED:

@@ -181,6 +181,12 @@ class Archive(Protocol):
         """The last to come first."""
         ...
 
+    def prune(self, before: float) -> int:
+        """Forget items that ended before that moment, with all that is kept of them alone, and contents that were kept
+        before it and that no item refers to; how many items. In small transactions. Dead letters stay, and so do those
+        that others wait for."""
+        ...
+
 
 class Registry(Protocol):
     """Who works, and how much there is: for those who look on. The same adapters have this side too."""

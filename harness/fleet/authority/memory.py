@@ -15,7 +15,8 @@ from harness.fleet.commands import Command, Hand
 from harness.fleet.ledger import Session, perform
 from harness.fleet.lifecycle import is_abandoned, is_lapsed, step
 from harness.fleet.ports import KEPT_S, Buried, Query, Result, Tally, WorkerPresence
-from harness.fleet.work_item import HELD, Outcome, WorkItem, WorkItemState
+from harness.fleet.work_item import ENDED, HELD, Outcome, WorkItem, WorkItemState
+from harness.text import storable
 
 
 class _Rows:
@@ -88,7 +89,8 @@ class MemoryWorkItems:
         self.items: dict[str, WorkItem] = {}
         self.tokens = itertools.count(1)
         self._outcomes: list[Outcome] = []
-        self._contents: dict[str, bytes] = {}
+        self._forgotten: list[Outcome] = []  # of items that were pruned: they still count
+        self._contents: dict[str, tuple[bytes, float]] = {}  # and when they were kept
         self._messages: dict[str, list[str]] = {}
         self._graves: dict[str, Buried] = {}
         self._present: dict[str, WorkerPresence] = {}
@@ -109,7 +111,7 @@ class MemoryWorkItems:
 
     def search(self, query: Query) -> tuple[WorkItem, ...]:
         with self._mutex:
-            found = sorted(self.items.values(), key=lambda item: (item.submitted_at, item.id))
+            found = list(self.items.values())
         names = [item.id for item in found]
         start = names.index(query.after) + 1 if query.after in names else 0
         return tuple(item for item in found[start:] if _is_meant(query, item))[: query.limit]
@@ -118,7 +120,7 @@ class MemoryWorkItems:
         with self._mutex:
             now = self._clock()
             waiting = [item for item in self.items.values() if _needs_a_delivery(item, now, handed_before_s)]
-            waiting.sort(key=lambda item: (item.not_before, item.submitted_at, item.id))
+            waiting.sort(key=lambda item: item.not_before)
             handed = [step(item, Hand(item.id, item.tenant), now).item for item in waiting[:limit]]
             taken = tuple(item for item in handed if item is not None)
             self.items |= {item.id: item for item in taken}
@@ -157,17 +159,17 @@ class MemoryWorkItems:
     def keep(self, contents: bytes) -> str:
         reference = f"sha256:{hashlib.sha256(contents).hexdigest()}"
         with self._mutex:
-            self._contents[reference] = contents
+            self._contents[reference] = contents, self._clock()
         return reference
 
     def contents(self, payload_ref: str) -> bytes | None:
         with self._mutex:
-            return self._contents.get(payload_ref)
+            return self._contents.get(payload_ref, (None, 0.0))[0]
 
     def say(self, item_id: str, text: str) -> int:
         with self._mutex:
             messages = self._messages.setdefault(item_id, [])
-            messages.append(text)
+            messages.append(storable(text))
             return len(messages)
 
     def said(self, item_id: str, after: int) -> tuple[tuple[int, str], ...]:
@@ -185,6 +187,21 @@ class MemoryWorkItems:
     def graves(self, limit: int) -> tuple[Buried, ...]:
         with self._mutex:
             return tuple(reversed(self._graves.values()))[:limit]
+
+    def prune(self, before: float) -> int:
+        with self._mutex:
+            waiting = [item for item in self.items.values() if item.state is WorkItemState.SUBMITTED]
+            awaited = {name for item in waiting for name in item.depends_on}
+            ends = ENDED - {WorkItemState.DEAD_LETTER}
+            old = {item.id for item in self.items.values() if item.state in ends and item.changed_at < before} - awaited
+            self.items = {name: item for name, item in self.items.items() if name not in old}
+            self._forgotten += [each for each in self._outcomes if each.item_id in old]
+            self._outcomes = [each for each in self._outcomes if each.item_id not in old]
+            self._messages = {name: texts for name, texts in self._messages.items() if name not in old}
+            meant = {item.payload_ref for item in self.items.values()}
+            kept = self._contents.items()
+            self._contents = {name: each for name, each in kept if name in meant or each[1] >= before}
+            return len(old)
 
     def beat(self, presence: WorkerPresence) -> None:
         with self._mutex:
@@ -206,7 +223,7 @@ class MemoryWorkItems:
 
     def tally(self) -> Tally:
         with self._mutex:
-            now, items, outcomes = self._clock(), self.items.values(), self._outcomes
+            now, items, outcomes = self._clock(), self.items.values(), self._forgotten + self._outcomes
             lapses = [now - item.expires_at for item in items if is_abandoned(item, now)]
             return Tally(
                 at=now,

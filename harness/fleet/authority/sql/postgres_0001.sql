@@ -1,0 +1,130 @@
+-- The first schema of the authority. Of an item, what was declared comes first and what changes last, close together: an
+-- update logs no more than what lies between the first and the last byte that changed. No index is on a column that a
+-- claim or an end changes, so that neither writes to an index of this table; hence `held`, and the columns that are
+-- empty but for items that wait. There are no foreign keys: whoever writes has the item's row in the same transaction.
+
+CREATE TABLE agent_dispatch.authority_version (
+    version INTEGER NOT NULL
+);
+
+CREATE SEQUENCE agent_dispatch.fencing_tokens;
+
+CREATE TABLE agent_dispatch.items (
+    seq BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    submitted_at DOUBLE PRECISION NOT NULL,      -- Unix seconds, like every time here
+    deadline DOUBLE PRECISION,
+    priority SMALLINT NOT NULL CHECK (priority BETWEEN 0 AND 3),
+    max_attempts INTEGER NOT NULL CHECK (max_attempts >= 1),
+    id TEXT COLLATE "C" NOT NULL UNIQUE,
+    tenant TEXT COLLATE "C" NOT NULL,
+    session_id TEXT COLLATE "C" NOT NULL,
+    kind TEXT NOT NULL,
+    payload_ref TEXT NOT NULL,
+    depends_on TEXT[] COLLATE "C" NOT NULL,
+    is_awaited BOOLEAN NOT NULL DEFAULT false,   -- others were submitted that depend on it
+    delivered BOOLEAN NOT NULL,
+    failures INTEGER NOT NULL CHECK (failures BETWEEN 0 AND max_attempts),
+    not_before DOUBLE PRECISION NOT NULL,
+    handed_at DOUBLE PRECISION NOT NULL,
+    due_at DOUBLE PRECISION                      -- of one that needs a delivery
+        GENERATED ALWAYS AS (CASE WHEN state = 'ready' AND NOT delivered THEN not_before END) STORED,
+    lapses_at DOUBLE PRECISION                   -- of one that nobody has taken up yet
+        GENERATED ALWAYS AS (CASE WHEN state IN ('submitted', 'ready') THEN deadline END) STORED,
+    attempt INTEGER NOT NULL CHECK (attempt BETWEEN 0 AND lease_epoch),
+    started_at DOUBLE PRECISION NOT NULL,
+    changed_at DOUBLE PRECISION NOT NULL,
+    expires_at DOUBLE PRECISION NOT NULL,
+    lease_epoch BIGINT NOT NULL,
+    fencing_token BIGINT NOT NULL,
+    state TEXT COLLATE "C" NOT NULL,
+    owner TEXT COLLATE "C" NOT NULL,
+    cause TEXT NOT NULL,
+    cancel_cause TEXT NOT NULL,
+    checkpoint TEXT NOT NULL,
+    result TEXT NOT NULL,
+    CHECK (
+        CASE WHEN state IN ('leased', 'running')
+            THEN owner <> '' AND expires_at > 0 AND lease_epoch > 0 AND fencing_token > 0
+            ELSE owner = '' AND expires_at = 0
+                AND state IN ('submitted', 'ready', 'succeeded', 'failed', 'cancelled', 'dead_letter')
+        END
+    ),
+    CHECK (state <> 'running' OR attempt > 0 AND started_at > 0),
+    CHECK (state <> 'submitted' OR lease_epoch = 0 AND cardinality(depends_on) > 0),
+    CHECK (cancel_cause = '' OR state IN ('leased', 'running', 'cancelled'))
+) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.05, autovacuum_analyze_scale_factor = 0.05);
+
+CREATE INDEX items_due ON agent_dispatch.items (due_at) WHERE due_at IS NOT NULL;
+
+CREATE INDEX items_lapsing ON agent_dispatch.items (lapses_at) WHERE lapses_at IS NOT NULL;
+
+CREATE TABLE agent_dispatch.held (               -- the sessions that are worked on: one item each
+    tenant TEXT COLLATE "C" NOT NULL,
+    session_id TEXT COLLATE "C" NOT NULL,
+    item BIGINT NOT NULL,
+    PRIMARY KEY (tenant, session_id)
+) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 5000);
+
+CREATE TABLE agent_dispatch.waits (              -- stays when the waiting is over: see the item's state
+    awaited BIGINT NOT NULL,
+    item BIGINT NOT NULL,
+    PRIMARY KEY (awaited, item)
+);
+
+CREATE TABLE agent_dispatch.outcomes (
+    item BIGINT NOT NULL,
+    number BIGINT GENERATED ALWAYS AS IDENTITY,
+    started_at DOUBLE PRECISION NOT NULL,
+    ended_at DOUBLE PRECISION NOT NULL,
+    fencing_token BIGINT NOT NULL,
+    lease_epoch INTEGER NOT NULL,
+    attempt INTEGER NOT NULL,
+    expired BOOLEAN NOT NULL,
+    ended TEXT COLLATE "C" NOT NULL,
+    owner TEXT NOT NULL,
+    text TEXT NOT NULL,
+    PRIMARY KEY (item, number)
+);
+
+CREATE TABLE agent_dispatch.forgotten_outcomes ( -- of items that were pruned: how many
+    ended TEXT COLLATE "C" NOT NULL,
+    expired BOOLEAN NOT NULL,
+    count BIGINT NOT NULL,
+    PRIMARY KEY (ended, expired)
+);
+
+CREATE TABLE agent_dispatch.contents (
+    reference TEXT COLLATE "C" PRIMARY KEY,
+    kept_at DOUBLE PRECISION NOT NULL,
+    contents BYTEA NOT NULL
+);
+
+CREATE TABLE agent_dispatch.messages (
+    item_id TEXT COLLATE "C" NOT NULL,
+    number BIGINT NOT NULL,
+    text TEXT NOT NULL,
+    PRIMARY KEY (item_id, number)
+);
+
+CREATE TABLE agent_dispatch.graves (
+    digest TEXT COLLATE "C" PRIMARY KEY,
+    cause TEXT NOT NULL,
+    job_id TEXT NOT NULL,
+    tenant TEXT NOT NULL,
+    count BIGINT NOT NULL,
+    first_at DOUBLE PRECISION NOT NULL,
+    last_at DOUBLE PRECISION NOT NULL,
+    number BIGINT GENERATED BY DEFAULT AS IDENTITY  -- the last to come has the highest
+);
+
+CREATE INDEX graves_by_number ON agent_dispatch.graves (number);
+
+CREATE TABLE agent_dispatch.workers (
+    token TEXT COLLATE "C" PRIMARY KEY,
+    kinds TEXT[] NOT NULL,
+    slots INTEGER NOT NULL,
+    busy INTEGER NOT NULL,
+    every_s DOUBLE PRECISION NOT NULL,
+    started_at DOUBLE PRECISION NOT NULL,
+    seen_at DOUBLE PRECISION NOT NULL
+) WITH (fillfactor = 50);

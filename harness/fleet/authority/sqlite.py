@@ -1,0 +1,163 @@
+"""Work items in a SQLite file: write-ahead log, every commit on the disk before it returns, one writer at a time.
+
+Every writing transaction begins with BEGIN IMMEDIATE: a deferred one that reads first and then finds another writer
+fails at once, whatever the busy timeout.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import sqlite3
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import TypeVar
+
+from harness.database.killpoint import killpoint
+from harness.fleet import ledger
+from harness.fleet.authority.sqlite_file import BUSY_TIMEOUT_S, FILE
+from harness.fleet.authority.sqlite_rows import SQL, SqliteRows
+from harness.fleet.authority.sqlite_sessions import SqliteSessionLocks, SqliteWatch
+from harness.fleet.authority.stored import Asked, Row, StoredAuthority, Value, handed
+from harness.fleet.commands import Command
+from harness.fleet.ledger import Session
+from harness.fleet.ports import Result
+from harness.fleet.work_item import WorkItem
+
+Answer = TypeVar("Answer")
+_PRUNED = 100  #: items in one transaction of a pruning, so that nobody waits long for it
+
+
+class SqliteWorkItems(StoredAuthority):
+    """An authority in the file `path`, which is made when it is first used.
+
+    `clock` gives Unix seconds in place of the database's own; `connect` opens the file for writing.
+    """
+
+    schema = len(FILE.migrations)
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        clock: Callable[[], float] | None = None,
+        connect: Callable[[Path], sqlite3.Connection] = FILE.connect,
+    ) -> None:
+        super().__init__(clock)
+        self.path = Path(path).absolute()
+        self._connect, self._mutex = connect, threading.Lock()
+        self._connection: sqlite3.Connection | None = None
+        self._locks = SqliteSessionLocks(self.path)
+
+    def __repr__(self) -> str:
+        return f"SqliteWorkItems({str(self.path)!r})"
+
+    def perform(self, commands: Sequence[Command]) -> tuple[Result, ...]:
+        with self._writing() as connection:
+            rows = SqliteRows(connection, self._clock)
+            results = ledger.perform(rows, commands)
+            killpoint("sqlite.before-perform-commit")
+        killpoint("sqlite.after-perform-commit")
+        return results
+
+    def undelivered(self, limit: int, handed_before_s: float) -> tuple[WorkItem, ...]:
+        with self._writing() as connection:
+            rows = SqliteRows(connection, self._clock)
+            taken = handed(rows.undelivered(limit, handed_before_s), rows.now())
+            rows.save([], taken, [], [])
+        return tuple(taken)
+
+    def prune(self, before: float) -> int:
+        count, last, found = 0, 0, [0]
+        while found:
+            with self._writing() as connection:
+                found = [seq for (seq,) in connection.execute(SQL["find_prunable"], (before, last, _PRUNED))]
+                self._forget(connection, found)
+            count, last = count + len(found), max(found, default=last)
+        while self._tell(("prune_contents", (before, _PRUNED)))[0]:
+            pass
+        return count
+
+    def lock_sessions(self, sessions: Sequence[Session]) -> tuple[bool, ...]:
+        with self._writing() as connection:
+            return self._locks.lock(connection, sessions)
+
+    def seize_sessions(self, sessions: Sequence[Session]) -> tuple[bool, ...]:
+        with self._writing() as connection:
+            return self._locks.seize(connection, sessions)
+
+    def unlock_sessions(self, sessions: Sequence[Session]) -> None:
+        with self._writing() as connection:
+            self._locks.unlock(connection, sessions)
+
+    def watch(self) -> SqliteWatch:
+        with self._using():  # it is made, if it was not there
+            return SqliteWatch(self.path)
+
+    def close(self) -> None:
+        with self._mutex:
+            connection, self._connection = self._connection, None
+            self._locks.close(connection)
+            if connection is not None:
+                connection.close()
+
+    def _forget(self, connection: sqlite3.Connection, found: Sequence[int]) -> None:
+        for block in ("note_pruned", "prune_outcomes", "prune_waits", "prune_messages", "prune_items"):
+            connection.executemany(SQL[block], ((seq,) for seq in found))
+
+    def _ask(self, *asked: Asked) -> list[list[Row]]:
+        with self._using("BEGIN") as connection:
+            return _answers(connection, asked)
+
+    def _tell(self, *asked: Asked) -> list[list[Row]]:
+        with self._writing() as connection:
+            return _answers(connection, asked)
+
+    # -- the connection ------------------------------------------------------------------------------------------------
+
+    def _writing(self) -> contextlib.AbstractContextManager[sqlite3.Connection]:
+        return self._using("BEGIN IMMEDIATE")
+
+    @contextlib.contextmanager
+    def _using(self, begin: str = "") -> Iterator[sqlite3.Connection]:
+        """In a transaction that ends with the block, if it is to `begin` with anything."""
+        FILE.refuse_after_fork(self.path)
+        with self._mutex:
+            connection = self._connected()
+            try:
+                if begin:
+                    connection.execute(begin)
+                yield connection
+                if begin:
+                    connection.execute("COMMIT")
+            except BaseException as error:
+                self._give_up(connection)
+                if isinstance(error, sqlite3.Error):
+                    raise FILE.meaning(error, self.path) from error
+                raise
+
+    def _connected(self) -> sqlite3.Connection:
+        if self._connection is None:
+            connection = self._connect(self.path)
+            FILE.insist(connection, self.path, "busy_timeout", round(BUSY_TIMEOUT_S * 1000))
+            self._connection = connection
+        return self._connection
+
+    def _give_up(self, connection: sqlite3.Connection) -> None:
+        """What was begun did not happen. If even that can't be said to the file, the next use opens it anew."""
+        try:
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
+        except sqlite3.Error:
+            self._connection = None
+            connection.close()
+
+
+def _answers(connection: sqlite3.Connection, asked: Sequence[Asked]) -> list[list[Row]]:
+    return [connection.execute(SQL[block], tuple(map(_bound, values))).fetchall() for block, values in asked]
+
+
+def _bound(value: Value) -> str | int | float | bytes | None:
+    return json.dumps(value) if isinstance(value, list) else value
