@@ -105,6 +105,7 @@ class GraphOwner(pykka.ThreadingActor):
         if type(message[0]) is Enqueue and len(message[0].slices) >= _BULK:
             with collector_paused():
                 self._receive(*message)
+                self._flush()  # whatever else has come in meanwhile: the rows are as many again
         else:
             self._receive(*message)
 
