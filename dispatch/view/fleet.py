@@ -60,8 +60,8 @@ def job_lines(job: Document, width: int) -> Iterator[Text]:
     for each in job.get("outcomes", ()):
         ran = f"{each['ended_at'] - each['started_at']:.1f} s" if each["started_at"] else "not begun"
         expired = ", its lease ran out" if each["lease_expired"] else ""
-        head = (f"  attempt {each['attempt']}  {moment(each['ended_at'])}  {ran}{expired}  left {each['left']}",)
-        yield from folded(head, *([f"  {clean(each['text'])}"] if each["text"] else []), indent=4, cells=width)
+        head = (f"  attempt {each['attempt']}  {moment(each['ended_at'])}  {ran}{expired}  left {each['left']}  ",)
+        yield from folded(head, *([clean(each["text"])] if each["text"] else []), indent=4, cells=width)
 
 
 def findings_lines(found: Sequence[Finding], width: int) -> Iterator[Text]:
