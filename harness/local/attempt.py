@@ -282,9 +282,13 @@ class Attempt:
         return advance(self.site.repository, git, merged, self._farewell(shown), lambda: self._intend(merged.commit))
 
     def _farewell(self, commit: str) -> str:
-        """What goes when main has all of its work: its branch, and the ref that it resumed."""
-        lines = farewell(self.worktree, self.site.repository, self.record.branch, commit)
-        return lines + (f"delete {self.resumed}\n" if self.resumed and self.site.repository.tip(self.resumed) else "")
+        """What goes when main has all of its work: its branch, and the ref that it resumed, if its work has that."""
+        repository = self.site.repository
+        lines = farewell(self.worktree, repository, self.record.branch, commit)
+        resumed = repository.tip(self.resumed) if self.resumed else ""
+        return lines + (
+            f"delete {self.resumed}\n" if resumed and repository.contains(resumed, self.record.work) else ""
+        )
 
     def _intend(self, commit: str) -> None:
         """Writes down which commit is about to become main.

@@ -435,6 +435,13 @@ def test_a_preempted_session_goes_on_with_its_work(shop: Workshop) -> None:
     shop.repo.check_sound()
 
 
+def test_kept_work_that_the_next_attempt_throws_away_stays_kept(shop: Workshop) -> None:
+    shop.run(assignment("s1", "echo 1 > b.txt; exit 75"))
+    [state] = shop.run(assignment("s1", "git reset -q --hard main && echo 2 > c.txt", attempt=2))
+    assert state.phase is SessionPhase.MERGED
+    assert shop.repo.show("refs/dispatch/keep/s1/1", "b.txt") == "1"
+
+
 def test_kept_work_that_conflicts_with_main_stays_kept_and_the_task_says_so(shop: Workshop, tmp_path: Path) -> None:
     shop.submit(assignment("s1", "echo mine > a.txt; " + WAITS))
     wait_until_here(shop, "s1@1")
