@@ -41,7 +41,7 @@ logger = logging.getLogger(__name__)
 Answer = TypeVar("Answer")
 
 LOOK_S = 0.2  #: between two looks whether the turn is to stop: at flags of this process
-MESSAGES_S = 1.0  #: between two looks for messages
+ASK_S = 1.0  #: between two looks at the authority, for messages and whether the turn is to stop
 REACH_S = 1.0  #: before the authority or the remote is tried again when it was out of reach
 PUSH_LIMIT_S = 120.0  #: for a remote that is out of reach; then another attempt pushes what is kept here
 ELSEWHERE_S = 30.0  #: before a turn comes again that this worker is not set up for, or whose remote it can't reach
@@ -223,15 +223,15 @@ class _Session:
         """Its end. Raises `LeaseLostError` as soon as that is known; the session may run then."""
         self._host.connect(self._heard)
         anyio.run(self._host.submit, self._assignment)
-        look_at = 0.0
+        ask_at = 0.0
         while not self._ended.wait(LOOK_S):
             try:
                 self._guard.safepoint()
             except StopRequestedError as asked:
                 self._ask_to_stop(asked)
-            if time.monotonic() >= look_at:
-                self._deliver()
-                look_at = time.monotonic() + MESSAGES_S
+            if time.monotonic() >= ask_at:
+                self._ask()
+                ask_at = time.monotonic() + ASK_S
         assert self._end is not None
         return self._end
 
@@ -245,9 +245,11 @@ class _Session:
             anyio.run(self._host.cancel, self._assignment.assignment_id)
         self.stop = asked
 
-    def _deliver(self) -> None:
-        """What has come meanwhile, once the agent can take it."""
+    def _ask(self) -> None:
+        """Renewals are too far apart for who waits to see a turn stop. Messages go on to the agent once it can take
+        them."""
         try:
+            self._guard.look()
             self._messages += self._guard.messages()
             while self._messages:
                 anyio.run(self._host.send, self._assignment.assignment_id, self._messages[0])
@@ -255,7 +257,7 @@ class _Session:
         except NoSessionError:
             return  # it has not begun yet, or has just ended
         except FleetUnavailableError as problem:
-            logger.warning("no messages for now: %s", problem)
+            logger.warning("no word of the turn for now: %s", problem)
 
 
 def _private(text: str) -> str:

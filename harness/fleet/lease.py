@@ -9,7 +9,7 @@ from typing import ParamSpec, TypeVar
 from harness.fleet.commands import Checkpoint, Renew
 from harness.fleet.errors import CancelRequestedError, LeaseLostError, StopRequestedError
 from harness.fleet.ports import Archive, WorkItems
-from harness.fleet.work_item import Lease, WorkItem
+from harness.fleet.work_item import HELD, Lease, WorkItem
 
 Given = ParamSpec("Given")
 Answer = TypeVar("Answer")
@@ -73,6 +73,14 @@ class WorkItemLeaseGuard:
         (result,) = self._work_items.perform([Checkpoint(self._lease, checkpoint)])
         self.heard(result)
         self._refuse_if_lost()
+
+    def look(self) -> None:
+        """Learn now how the item stands, which else comes with the next renewal: whether it is to stop, whether it is
+        somebody else's. Raises nothing of that; see `safepoint`."""
+        item = self._work_items.find([self._item.id]).get(self._item.id)
+        lease = self._lease
+        holder = (item.owner, item.epoch, item.token) if item is not None and item.state in HELD else None
+        self.heard(item if holder == (lease.owner, lease.epoch, lease.token) else None)
 
     def messages(self) -> tuple[str, ...]:
         """Those sent into the turn since the last call."""

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from harness.fleet.authority.memory import MemoryWorkItems
-from harness.fleet.commands import Cancel, Claim, Defer, Fail, Holding, Retry, Stop, Submit, Succeed
+from harness.fleet.commands import Cancel, Claim, Defer, Fail, Holding, Recover, Retry, Stop, Submit, Succeed
 from harness.fleet.errors import (
     CancelRequestedError,
     DrainRequestedError,
@@ -150,3 +150,37 @@ def test_executors_are_found_by_their_place() -> None:
 def test_an_executor_that_is_none_is_refused(place: str) -> None:
     with pytest.raises(InvalidSettingError, match="executor of 'k'"):
         load_executors({"k": place})
+
+
+def test_a_look_tells_what_the_next_renewal_would(desk: Desk) -> None:
+    desk.guard.look()
+    desk.guard.safepoint()
+    desk.items.perform([Cancel("a", "t", "enough")])
+    desk.guard.safepoint()  # not heard of yet
+    desk.guard.look()
+    with pytest.raises(CancelRequestedError):
+        desk.guard.safepoint()
+
+
+@pytest.mark.parametrize("ended", [False, True])
+def test_a_look_at_an_item_that_is_anothers_says_so(desk: Desk, ended: bool) -> None:
+    desk.now += 11.0
+    other = desk.claimed("them")
+    if ended:
+        desk.items.perform([Succeed(other.lease, "")])
+    desk.guard.look()
+    assert desk.guard.is_lost
+
+
+def test_what_makes_work_safe_may_be_done_when_the_turn_is_to_stop_but_not_without_the_lease(desk: Desk) -> None:
+    desk.items.perform([Cancel("a", "t", "enough")])
+    done: list[str] = []
+    with pytest.raises(CancelRequestedError):
+        desk.guard.side_effect(done.append, "an effect")
+    desk.guard.last_effect(done.append, "what there is")
+    assert done == ["what there is"]
+    desk.now += 11.0
+    desk.items.perform([Recover("a", "t")])
+    with pytest.raises(LeaseLostError):
+        desk.guard.last_effect(done.append, "too late")
+    assert done == ["what there is"]
