@@ -10,6 +10,7 @@ and a receiver looks for itself every now and then.
 
 from __future__ import annotations
 
+import contextlib
 import math
 import secrets
 import threading
@@ -29,6 +30,7 @@ from harness.fleet.transport.settled import VISIBILITY_S, Settled, place_of, rea
 
 LOOK_S = 2.0  #: a receiver that no hint wakes looks for itself that often
 SOON_S = 0.005  #: and never more often
+WORK_OFF_AT = 1000
 _WAKE = Statement(SQL["wake"])
 
 
@@ -55,6 +57,7 @@ class PostgresTransport:
         self._link, self._listener = Link(location, connect), Listener(location, connect)
         self._settled, self._doubtful = Settled(), Settled()
         self._closed = threading.Event()
+        self._put = 0  # since notes were worked off from here
 
     # -- the port ------------------------------------------------------------------------------------------------------
 
@@ -65,6 +68,7 @@ class PostgresTransport:
         killpoint("queue.before-put")
         there = {name for (name,) in self._write("put", limit, *_columns(envelopes), wake=True)}
         killpoint("queue.after-put")
+        self._work_off(len(envelopes))
         return tuple(envelope.job_id in there for envelope in envelopes)
 
     def receive(self, limit: int, wait_s: float) -> tuple[Delivery, ...]:
@@ -98,8 +102,8 @@ class PostgresTransport:
         killpoint("queue.after-acknowledge")
         if any(more for _, _, more in answers):
             self._wake()
-        there = {str(job_id): bool(gone) for job_id, gone, _ in answers}
-        return tuple(self._answer(receipt, there) for receipt in receipts)
+        gone = {place: done for place, done, _ in answers}
+        return tuple(self._answer(receipt, gone.get(place)) for place, receipt in enumerate(receipts, start=1))
 
     def give_back(self, receipts: Sequence[Receipt], delay_s: float) -> tuple[Exception | None, ...]:
         return self._for_each("give_back", receipts, delay_s, wake=True)
@@ -134,11 +138,11 @@ class PostgresTransport:
         assert isinstance(number, int) and isinstance(claimed_at, float) and isinstance(job_id, str)
         return delivery_of(Receipt(self._owner, claimed_at, place_of(job_id, number)), columns)
 
-    def _answer(self, receipt: Receipt, there: dict[str, bool]) -> Exception | None:
-        job_id, _ = read_place(receipt.place)
-        if there.get(job_id) or (job_id not in there and receipt in self._doubtful):
+    def _answer(self, receipt: Receipt, gone: object) -> Exception | None:
+        """`gone` is None of a delivery that is no more: of one that we asked to be acknowledged, that was our doing."""
+        if gone or (gone is None and receipt in self._doubtful):
             self._settled.add(receipt)
-        return None if receipt in self._settled else StaleReceiptError(job_id)
+        return None if receipt in self._settled else StaleReceiptError(read_place(receipt.place)[0])
 
     def _for_each(
         self, name: str, receipts: Sequence[Receipt], seconds: float, *, wake: bool
@@ -146,13 +150,23 @@ class PostgresTransport:
         if not receipts:
             self._refuse_when_closed()
             return ()
-        done = {job_id for (job_id,) in self._write(name, *_claims(receipts), seconds, self._now(), wake=wake)}
-        ids = [read_place(receipt.place)[0] for receipt in receipts]
-        return tuple(None if job_id in done else StaleReceiptError(job_id) for job_id in ids)
+        done = {place for (place,) in self._write(name, *_claims(receipts), seconds, self._now(), wake=wake)}
+        return tuple(
+            None if place in done else StaleReceiptError(read_place(receipt.place)[0])
+            for place, receipt in enumerate(receipts, start=1)
+        )
 
     def _next_change_s(self) -> float:
         seconds = self._read("next_change", self._now())
         return seconds if isinstance(seconds, float) else LOOK_S
+
+    def _work_off(self, put: int) -> None:
+        """After much that was put, so that no receiver finds a hundred thousand notes."""
+        self._put += put
+        if self._put >= WORK_OFF_AT:
+            self._put = 0
+            with contextlib.suppress(FleetUnavailableError):  # it was put, and the next will do it
+                self._write("work_off", self._now())
 
     # -- the database --------------------------------------------------------------------------------------------------
 

@@ -14,6 +14,9 @@ SELECT agent_dispatch.queue_put(
     $9::integer[], $10::double precision[]
 )
 
+-- name: work_off
+SELECT agent_dispatch.queue_work_off($1::double precision)
+
 -- name: receive
 SELECT * FROM agent_dispatch.queue_receive($1::text, $2::integer, $3::double precision, $4::double precision)
 

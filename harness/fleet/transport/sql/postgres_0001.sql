@@ -18,7 +18,7 @@ CREATE TABLE agent_dispatch.agent_dispatch_queue (
     deadline double precision,
     priority integer DEFAULT 2,
     attempt integer DEFAULT 0,
-    job_id text NOT NULL PRIMARY KEY,
+    job_id text COLLATE "C" NOT NULL PRIMARY KEY,
     session_id text,
     kind text,
     payload_ref text,
@@ -44,7 +44,7 @@ CREATE UNLOGGED TABLE agent_dispatch.queue_note (
     number bigint GENERATED ALWAYS AS IDENTITY,
     transaction xid8 NOT NULL DEFAULT pg_current_xact_id(),
     change integer NOT NULL,
-    job_id text NOT NULL,
+    job_id text COLLATE "C" NOT NULL,
     tenant uuid NOT NULL,
     grp uuid NOT NULL,
     priority integer NOT NULL,
@@ -126,7 +126,7 @@ CREATE FUNCTION agent_dispatch.queue_lock(which integer) RETURNS bigint LANGUAGE
     SELECT 7018690069354607360 + which
 $$;
 
-CREATE FUNCTION agent_dispatch.queue_reference(tenant text, session_id text) RETURNS uuid LANGUAGE sql IMMUTABLE AS $$
+CREATE FUNCTION agent_dispatch.queue_reference(tenant text, session_id text) RETURNS uuid LANGUAGE sql STABLE AS $$
     SELECT encode(substr(sha256(
         convert_to(coalesce(tenant, ''), 'UTF8') || coalesce('\x00'::bytea || convert_to(session_id, 'UTF8'), '')
     ), 1, 16), 'hex')::uuid
@@ -215,10 +215,14 @@ BEGIN
 END
 $$;
 
-CREATE FUNCTION agent_dispatch.queue_depth() RETURNS bigint LANGUAGE sql STABLE AS $$
-    SELECT newest.depth
-        + (SELECT coalesce(sum(s.step), 0) FROM agent_dispatch.queue_step AS s WHERE s.transaction >= newest.since)
-    FROM (SELECT * FROM agent_dispatch.queue_depth ORDER BY version DESC LIMIT 1) AS newest
+CREATE FUNCTION agent_dispatch.queue_depth() RETURNS bigint LANGUAGE plpgsql AS $$
+BEGIN
+    RETURN (
+        SELECT newest.depth
+            + (SELECT coalesce(sum(s.step), 0) FROM agent_dispatch.queue_step AS s WHERE s.transaction >= newest.since)
+        FROM (SELECT * FROM agent_dispatch.queue_depth ORDER BY version DESC LIMIT 1) AS newest
+    );
+END
 $$;
 
 -- Fold the steps into the depth, if there are many. By who admits, alone.
@@ -246,15 +250,19 @@ $$;
 CREATE FUNCTION agent_dispatch.queue_put(
     most bigint, job_ids text[], session_ids text[], kinds text[], payload_refs text[], tenants text[],
     priorities integer[], deadlines double precision[], attempts integer[], times double precision[]
-) RETURNS SETOF text LANGUAGE plpgsql SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off AS $$
+) RETURNS SETOF text LANGUAGE plpgsql SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $$
 #variable_conflict use_column
 DECLARE
     known text[] := ARRAY(SELECT job_id FROM agent_dispatch.agent_dispatch_queue WHERE job_id = ANY (job_ids));
     came text[] := '{}';
+    depth bigint := agent_dispatch.queue_depth();
     room bigint;
 BEGIN
-    PERFORM agent_dispatch.queue_rebuild();
-    IF NOT job_ids <@ known AND agent_dispatch.queue_depth() < most THEN
+    IF depth IS NULL THEN
+        PERFORM agent_dispatch.queue_rebuild();
+        depth := agent_dispatch.queue_depth();
+    END IF;
+    IF depth < most AND (known = '{}' OR cardinality(known) < (SELECT count(DISTINCT n) FROM unnest(job_ids) AS n)) THEN
         PERFORM pg_advisory_xact_lock(agent_dispatch.queue_lock(1));
         PERFORM agent_dispatch.queue_add_up();
         room := most - agent_dispatch.queue_depth();
@@ -279,85 +287,100 @@ BEGIN
             RETURNING job_id
         )
         SELECT array_agg(job_id) INTO came FROM put;
-        known := ARRAY(SELECT job_id FROM agent_dispatch.agent_dispatch_queue WHERE job_id = ANY (job_ids)) || known;
+        IF came IS NULL OR cardinality(came) < cardinality(job_ids) THEN  -- others may have put the same meanwhile
+            known := ARRAY(SELECT job_id FROM agent_dispatch.agent_dispatch_queue WHERE job_id = ANY (job_ids)) || known;
+        END IF;
     END IF;
     RETURN QUERY SELECT DISTINCT there FROM unnest(known || came) AS there;
 END
 $$;
 
--- Receipts come as four arrays. The answer: of each that there still is, whether it was theirs and is gone now; and
--- whether others of its group wait.
+-- Receipts come as four arrays, and answers with their places in these, from 1. Here: of each whose delivery there was,
+-- whether it was theirs and is gone now, and whether others of its group wait.
 CREATE FUNCTION agent_dispatch.queue_acknowledge(
     job_ids text[], owners text[], times double precision[], numbers bigint[]
-) RETURNS TABLE (there text, gone boolean, more boolean) LANGUAGE plpgsql SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off AS $$
+) RETURNS TABLE (place bigint, gone boolean, more boolean) LANGUAGE plpgsql SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $$
+#variable_conflict use_column
 DECLARE
     ours text[];
+    places bigint[];
 BEGIN
-    ours := ARRAY(
-        SELECT e.job_id FROM agent_dispatch.queue_entry AS e
-        JOIN unnest(job_ids, owners, times, numbers) AS receipt (job_id, owner, claimed_at, number)
-            ON e.job_id = receipt.job_id AND e.owner = receipt.owner AND e.number = receipt.number
-            AND e.claimed_at = receipt.claimed_at
-        WHERE e.state = 2
-        ORDER BY e.job_id FOR UPDATE OF e
-    );
+    SELECT array_agg(o.job_id), array_agg(o.place) INTO ours, places
+    FROM agent_dispatch.queue_held(job_ids, owners, times, numbers) AS o;
+    RETURN QUERY
+    SELECT r.place, false, false
+    FROM unnest(job_ids) WITH ORDINALITY AS r (job_id, place)
+    JOIN agent_dispatch.agent_dispatch_queue AS q ON q.job_id = r.job_id
+    WHERE places IS NULL OR r.place <> ALL (places);
     RETURN QUERY
     WITH deleted AS (
         DELETE FROM agent_dispatch.agent_dispatch_queue AS q WHERE q.job_id = ANY (ours) RETURNING q.job_id
     )
-    SELECT d.job_id, true, g.size > 1
-    FROM deleted AS d
+    SELECT o.place, true, g.size > 1
+    FROM unnest(ours, places) AS o (job_id, place)
+    JOIN deleted AS d ON d.job_id = o.job_id
     JOIN agent_dispatch.queue_entry AS e ON e.job_id = d.job_id
     JOIN agent_dispatch.queue_group AS g ON g.grp = e.grp;
-    RETURN QUERY
-    SELECT q.job_id, false, false FROM agent_dispatch.agent_dispatch_queue AS q
-    WHERE q.job_id = ANY (job_ids) AND q.job_id <> ALL (ours);
 END
 $$;
 
+-- Which of these receipts hold a delivery. Nobody else claims those meanwhile.
+CREATE FUNCTION agent_dispatch.queue_held(
+    job_ids text[], owners text[], times double precision[], numbers bigint[]
+) RETURNS TABLE (job_id text, place bigint, grp uuid) LANGUAGE plpgsql AS $$
+#variable_conflict use_column
+BEGIN
+    RETURN QUERY
+    SELECT e.job_id, r.place, e.grp
+    FROM unnest(job_ids, owners, times, numbers) WITH ORDINALITY AS r (job_id, owner, claimed_at, number, place)
+    JOIN agent_dispatch.queue_entry AS e ON e.job_id = r.job_id AND e.owner = r.owner AND e.number = r.number
+        AND e.claimed_at = r.claimed_at
+    WHERE e.state = 2
+    ORDER BY e.job_id, r.place FOR UPDATE OF e;
+END
+$$;
+
+-- Of those whose receiver is still there, and the delivery too.
 CREATE FUNCTION agent_dispatch.queue_extend(
     job_ids text[], owners text[], times double precision[], numbers bigint[], visibility double precision,
     given_now double precision
-) RETURNS SETOF text LANGUAGE sql SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off AS $$
-    WITH ours AS (
-        SELECT e.job_id FROM agent_dispatch.queue_entry AS e
-        JOIN unnest(job_ids, owners, times, numbers) AS receipt (job_id, owner, claimed_at, number)
-            ON e.job_id = receipt.job_id AND e.owner = receipt.owner AND e.number = receipt.number
-            AND e.claimed_at = receipt.claimed_at
-        JOIN agent_dispatch.agent_dispatch_queue AS q ON q.job_id = e.job_id
-        WHERE e.state = 2
-        ORDER BY e.job_id FOR UPDATE OF e
-    )
-    UPDATE agent_dispatch.queue_entry AS e SET changes_at = agent_dispatch.queue_now(given_now) + visibility
-    FROM ours WHERE e.job_id = ours.job_id
-    RETURNING e.job_id
+) RETURNS SETOF bigint LANGUAGE plpgsql SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $$
+#variable_conflict use_column
+DECLARE
+    ours text[];
+    places bigint[];
+BEGIN
+    SELECT array_agg(o.job_id), array_agg(o.place) INTO ours, places
+    FROM agent_dispatch.queue_held(job_ids, owners, times, numbers) AS o
+    JOIN agent_dispatch.agent_dispatch_queue AS q ON q.job_id = o.job_id;
+    UPDATE agent_dispatch.queue_entry SET changes_at = agent_dispatch.queue_now(given_now) + visibility
+    WHERE job_id = ANY (ours);
+    RETURN QUERY SELECT unnest(places);
+END
 $$;
 
+-- The same receipt twice gives back once.
 CREATE FUNCTION agent_dispatch.queue_give_back(
     job_ids text[], owners text[], times double precision[], numbers bigint[], delay double precision,
     given_now double precision
-) RETURNS SETOF text LANGUAGE plpgsql SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off AS $$
+) RETURNS SETOF bigint LANGUAGE plpgsql SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $$
+#variable_conflict use_column
 DECLARE
-    given text[];
+    ours text[];
+    places bigint[];
     groups uuid[];
 BEGIN
     PERFORM pg_advisory_xact_lock(agent_dispatch.queue_lock(2));
-    WITH ours AS (
-        SELECT e.job_id FROM agent_dispatch.queue_entry AS e
-        JOIN unnest(job_ids, owners, times, numbers) AS receipt (job_id, owner, claimed_at, number)
-            ON e.job_id = receipt.job_id AND e.owner = receipt.owner AND e.number = receipt.number
-            AND e.claimed_at = receipt.claimed_at
-        WHERE e.state = 2
-        ORDER BY e.job_id FOR UPDATE OF e
-    ), done AS (
-        UPDATE agent_dispatch.queue_entry AS e
-        SET state = 1, owner = '', number = 0, changes_at = agent_dispatch.queue_now(given_now) + delay
-        FROM ours WHERE e.job_id = ours.job_id
-        RETURNING e.job_id, e.grp
-    )
-    SELECT array_agg(done.job_id), array_agg(done.grp) INTO given, groups FROM done;
+    SELECT array_agg(o.job_id), array_agg(o.place), array_agg(o.grp) INTO ours, places, groups
+    FROM (
+        SELECT job_id, grp, min(place) AS place
+        FROM agent_dispatch.queue_held(job_ids, owners, times, numbers) GROUP BY job_id, grp
+    ) AS o;
+    UPDATE agent_dispatch.queue_entry
+    SET state = 1, owner = '', number = 0, changes_at = agent_dispatch.queue_now(given_now) + delay
+    WHERE job_id = ANY (ours);
     PERFORM agent_dispatch.queue_refresh(groups);
-    RETURN QUERY SELECT unnest(given);
+    RETURN QUERY SELECT unnest(places);
 END
 $$;
 
@@ -396,6 +419,12 @@ BEGIN
     IF tenants IS NULL THEN
         RETURN;
     END IF;
+    PERFORM agent_dispatch.queue_refresh_lanes(tenants, classes);
+END
+$$;
+
+CREATE FUNCTION agent_dispatch.queue_refresh_lanes(tenants uuid[], classes integer[]) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
     DELETE FROM agent_dispatch.queue_lane AS l USING unnest(tenants, classes) AS touched (tenant, class)
     WHERE l.tenant = touched.tenant AND l.class = touched.class AND NOT EXISTS (
         SELECT 1 FROM agent_dispatch.queue_group AS g WHERE g.tenant = l.tenant AND g.class = l.class
@@ -444,8 +473,10 @@ BEGIN
     SELECT DISTINCT ON (n.job_id) n.job_id, n.tenant, n.grp, n.priority,
         n.priority - CASE WHEN n.deadline < now THEN 4 ELSE 0 END, n.deadline, n.enqueued_at,
         CASE WHEN n.deadline < now THEN NULL ELSE nullif(n.deadline, 'Infinity') END
-    FROM note AS n JOIN balance AS b USING (job_id)
-    WHERE n.change = 1 AND b.change + CASE WHEN n.job_id = ANY (existed) THEN 1 ELSE 0 END > 0
+    FROM note AS n
+    JOIN balance AS b USING (job_id)
+    LEFT JOIN unnest(existed) AS before ON before = n.job_id
+    WHERE n.change = 1 AND b.change + CASE WHEN before IS NULL THEN 0 ELSE 1 END > 0
     ORDER BY n.job_id, n.place DESC;
     MERGE INTO agent_dispatch.queue_tenant AS t USING (
         SELECT tenant, sum(change) AS change, min(level) AS low FROM (
@@ -465,10 +496,37 @@ BEGIN
     WHEN MATCHED THEN UPDATE SET
         size = g.size + tally.change, served = CASE WHEN g.size + tally.low <= 0 THEN 0 ELSE g.served END
     WHEN NOT MATCHED THEN INSERT (grp, tenant, size) VALUES (tally.grp, tally.tenant, tally.change);
+    DELETE FROM agent_dispatch.queue_group WHERE grp = ANY (groups) AND size <= 0 AND class IS NULL;
     PERFORM agent_dispatch.queue_refresh(groups);
     DELETE FROM agent_dispatch.queue_group WHERE grp = ANY (groups) AND size <= 0;
     DELETE FROM agent_dispatch.queue_tenant WHERE tenant = ANY (tenants) AND size <= 0;
     RETURN true;
+END
+$$;
+
+-- By who has put much: before receivers have to.
+CREATE FUNCTION agent_dispatch.queue_work_off(given_now double precision) RETURNS void LANGUAGE plpgsql
+SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $$
+DECLARE
+    newest agent_dispatch.queue_order%ROWTYPE;
+    beginning xid8;
+BEGIN
+    PERFORM agent_dispatch.queue_rebuild();
+    PERFORM pg_advisory_xact_lock(agent_dispatch.queue_lock(2));
+    SELECT * INTO newest FROM agent_dispatch.queue_order ORDER BY version DESC LIMIT 1;
+    beginning := pg_snapshot_xmin(pg_current_snapshot());
+    IF agent_dispatch.queue_fold(newest.since, agent_dispatch.queue_now(given_now)) THEN
+        PERFORM agent_dispatch.queue_note_order(newest, newest.claims, beginning);
+    END IF;
+END
+$$;
+
+CREATE FUNCTION agent_dispatch.queue_note_order(
+    newest agent_dispatch.queue_order, claims bigint, beginning xid8
+) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+    DELETE FROM agent_dispatch.queue_order WHERE version = newest.version;
+    INSERT INTO agent_dispatch.queue_order (version, claims, since) VALUES (newest.version + 1, claims, beginning);
 END
 $$;
 
@@ -495,14 +553,16 @@ END
 $$;
 
 -- Whether a receiver would find anything.
-CREATE FUNCTION agent_dispatch.queue_is_due(now double precision) RETURNS boolean LANGUAGE sql VOLATILE AS $$
-    SELECT (SELECT max(version) FROM agent_dispatch.queue_order) IS NULL
+CREATE FUNCTION agent_dispatch.queue_is_due(now double precision) RETURNS boolean LANGUAGE plpgsql AS $$
+BEGIN
+    RETURN (SELECT max(version) FROM agent_dispatch.queue_order) IS NULL
         OR EXISTS (SELECT 1 FROM agent_dispatch.queue_lane)
         OR EXISTS (SELECT 1 FROM agent_dispatch.queue_entry WHERE changes_at <= now)
         OR EXISTS (
             SELECT 1 FROM agent_dispatch.queue_note
             WHERE transaction >= (SELECT since FROM agent_dispatch.queue_order ORDER BY version DESC LIMIT 1)
-        )
+        );
+END
 $$;
 
 -- The next ones, at most so many, as if one by one.
@@ -511,7 +571,7 @@ CREATE FUNCTION agent_dispatch.queue_receive(
 ) RETURNS TABLE (
     number bigint, claimed_at double precision, job_id text, session_id text, kind text, payload_ref text, tenant text,
     priority integer, deadline double precision, attempt integer, enqueued_at double precision
-) LANGUAGE plpgsql SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off AS $$
+) LANGUAGE plpgsql SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $$
 #variable_conflict use_column
 DECLARE
     newest agent_dispatch.queue_order%ROWTYPE;
@@ -533,9 +593,7 @@ BEGIN
         PERFORM agent_dispatch.queue_change(now);
         claimed := agent_dispatch.queue_claim(receiver, most, newest.claims, now, now + visibility);
         IF folded OR claimed <> '{}' THEN
-            DELETE FROM agent_dispatch.queue_order WHERE version = newest.version;
-            INSERT INTO agent_dispatch.queue_order (version, claims, since)
-            VALUES (newest.version + 1, newest.claims + cardinality(claimed), beginning);
+            PERFORM agent_dispatch.queue_note_order(newest, newest.claims + cardinality(claimed), beginning);
         END IF;
         RETURN QUERY
         SELECT e.number, e.claimed_at, q.job_id, q.session_id, q.kind, q.payload_ref, q.tenant, q.priority, q.deadline,
@@ -548,37 +606,54 @@ BEGIN
 END
 $$;
 
+-- The next ones, by the tables of the order; the ids, in the order of the claims. In each round the lanes of the best
+-- class that has any are served, each once, in their order, as many as are wanted; a lane that is alone goes on to be
+-- served.
 CREATE FUNCTION agent_dispatch.queue_claim(
     receiver text, most integer, claims bigint, now double precision, until double precision
 ) RETURNS text[] LANGUAGE plpgsql AS $$
+#variable_conflict use_column
 DECLARE
-    lane agent_dispatch.queue_lane%ROWTYPE;
-    first agent_dispatch.queue_group%ROWTYPE;
-    claim bigint := claims;
     claimed text[] := '{}';
+    tenants uuid[];
+    groups uuid[];
+    jobs text[];
+    best integer;
+    base bigint;
 BEGIN
-    WHILE claim < claims + most LOOP
-        SELECT * INTO lane FROM agent_dispatch.queue_lane
-        ORDER BY class, served, deadline, enqueued_at, job_id LIMIT 1;
-        EXIT WHEN NOT FOUND;
-        claim := claim + 1;
-        claimed := claimed || lane.job_id;
-        UPDATE agent_dispatch.queue_entry
-        SET state = 2, owner = receiver, claimed_at = now, number = claim, changes_at = until
-        WHERE job_id = lane.job_id;
-        UPDATE agent_dispatch.queue_group SET served = claim, class = NULL WHERE grp = lane.grp;
-        UPDATE agent_dispatch.queue_tenant SET served = claim WHERE tenant = lane.tenant;
-        SELECT * INTO first FROM agent_dispatch.queue_group
-        WHERE tenant = lane.tenant AND class = lane.class
-        ORDER BY served, deadline, enqueued_at, job_id LIMIT 1;
-        IF FOUND THEN
-            UPDATE agent_dispatch.queue_lane
-            SET deadline = first.deadline, enqueued_at = first.enqueued_at, job_id = first.job_id, grp = first.grp
-            WHERE tenant = lane.tenant AND class = lane.class;
-        ELSE
-            DELETE FROM agent_dispatch.queue_lane WHERE tenant = lane.tenant AND class = lane.class;
+    WHILE cardinality(claimed) < most LOOP
+        base := claims + cardinality(claimed);
+        SELECT min(class), array_agg(tenant), array_agg(grp), array_agg(job_id) INTO best, tenants, groups, jobs
+        FROM (
+            SELECT * FROM agent_dispatch.queue_lane
+            WHERE class = (SELECT class FROM agent_dispatch.queue_lane ORDER BY class LIMIT 1)
+            ORDER BY class, served, deadline, enqueued_at, job_id LIMIT most - cardinality(claimed)
+        ) AS lane;
+        EXIT WHEN best IS NULL;
+        IF cardinality(tenants) = 1 AND cardinality(claimed) + 1 < most THEN
+            SELECT array_agg(grp), array_agg(job_id) INTO groups, jobs
+            FROM (
+                SELECT grp, job_id FROM agent_dispatch.queue_group
+                WHERE tenant = tenants[1] AND class = best
+                ORDER BY served, deadline, enqueued_at, job_id LIMIT most - cardinality(claimed)
+            ) AS ready;
         END IF;
-        UPDATE agent_dispatch.queue_lane SET served = claim WHERE tenant = lane.tenant;
+        claimed := claimed || jobs;
+        UPDATE agent_dispatch.queue_entry AS e
+        SET state = 2, owner = receiver, claimed_at = now, number = base + place, changes_at = until
+        FROM unnest(jobs) WITH ORDINALITY AS chosen (job_id, place) WHERE e.job_id = chosen.job_id;
+        UPDATE agent_dispatch.queue_group AS g SET served = base + place, class = NULL
+        FROM unnest(groups) WITH ORDINALITY AS chosen (grp, place) WHERE g.grp = chosen.grp;
+        IF cardinality(tenants) = 1 THEN
+            UPDATE agent_dispatch.queue_tenant SET served = base + cardinality(jobs) WHERE tenant = tenants[1];
+        ELSE
+            UPDATE agent_dispatch.queue_tenant AS t SET served = base + place
+            FROM unnest(tenants) WITH ORDINALITY AS chosen (tenant, place) WHERE t.tenant = chosen.tenant;
+        END IF;
+        PERFORM agent_dispatch.queue_refresh_lanes(tenants, array_fill(best, ARRAY[cardinality(tenants)]));
+        UPDATE agent_dispatch.queue_lane AS l SET served = t.served
+        FROM agent_dispatch.queue_tenant AS t
+        WHERE t.tenant = ANY (tenants) AND l.tenant = t.tenant AND l.class <> best;
     END LOOP;
     RETURN claimed;
 END
