@@ -21,7 +21,9 @@ def queue(bootstrap: str, partitions: int, **settings: Any) -> KafkaQueue:
 
 def plant(place: KafkaQueue, key: bytes | None, *values: bytes | None, partition: int = -1) -> None:
     """As any client of Kafka could; a partition of -1 is the key's."""
-    producer = Producer({"bootstrap.servers": place.servers, "partitioner": "murmur2_random"})
+    producer = Producer(
+        {"bootstrap.servers": place.servers, "partitioner": "murmur2_random", "message.max.bytes": 6_000_000}
+    )
     refused: list[object] = []
     for value in values:
         producer.produce(place.topic, value, key, partition, on_delivery=lambda error, _: refused.append(error))

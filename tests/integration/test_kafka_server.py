@@ -1,4 +1,4 @@
-"""The broker that the Kafka tests run on: is it real, does it keep what it has, is it one for all?"""
+"""The broker that the Kafka tests run on: is it one for all, does it end? `test_kafka_outage.py` restarts one."""
 
 from __future__ import annotations
 
@@ -6,59 +6,14 @@ import os
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Consumer, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
 
 from tests import kafka_server
-from tests.kafka_server import LIMIT_S, KafkaServer
+from tests.kafka_server import LIMIT_S
 
 ROOT = Path(__file__).parents[2]
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[KafkaServer]:
-    made = KafkaServer()
-    try:
-        made.start()
-        yield made
-    finally:
-        made.close()
-
-
-def make_topic(bootstrap: str, name: str, partitions: int) -> None:
-    admin = AdminClient({"bootstrap.servers": bootstrap})
-    for made in admin.create_topics([NewTopic(name, partitions, 1)]).values():
-        made.result(LIMIT_S)
-
-
-def put(bootstrap: str, topic: str, value: bytes) -> None:
-    producer = Producer({"bootstrap.servers": bootstrap, "acks": "all"})
-    producer.produce(topic, value, partition=0)
-    assert producer.flush(LIMIT_S) == 0
-
-
-def values(bootstrap: str, topic: str, count: int) -> list[bytes | None]:
-    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": f"of-{topic}", "enable.auto.commit": False})
-    consumer.assign([TopicPartition(topic, 0, 0)])
-    try:
-        return [message.value() for message in consumer.consume(count, LIMIT_S)]
-    finally:
-        consumer.close()
-
-
-def test_keeps_its_data_and_its_port_through_restarts(server: KafkaServer) -> None:
-    make_topic(server.bootstrap, "kept", 2)
-    put(server.bootstrap, "kept", b"first")
-    server.crash()
-    server.start()
-    put(server.bootstrap, "kept", b"second")
-    server.stop()
-    server.start()
-    assert values(server.bootstrap, "kept", 2) == [b"first", b"second"]
 
 
 def test_is_one_for_all_workers_of_a_run(kafka_broker: str) -> None:

@@ -47,6 +47,7 @@ class KafkaConsumer:
         self._lanes = Lanes()
         self._wishes: dict[int, Out] = {}  # what is to be committed, by ticket
         self._changed = threading.Condition()  # guards these two, and what follows
+        self._refused: FleetError | None = None  # the last commit that was
         self._trouble: FleetError | None = None
         self._broken: FleetError | None = None
         self._is_closing = False
@@ -79,7 +80,7 @@ class KafkaConsumer:
             found = [self._find(receipt) for receipt in receipts]
             outs = [out for out in found if isinstance(out, Out)]
             self._wishes |= {out.ticket: out for out in outs}
-            self._trouble = None
+            self._refused = None
             self._changed.notify_all()
             self._changed.wait_for(lambda: self._is_over(outs), self._queue.patience_s)
             return tuple(self._answer(out, receipt) for out, receipt in zip(found, receipts, strict=True))
@@ -138,7 +139,7 @@ class KafkaConsumer:
             return found
         if found.standing is not Standing.OUT:
             return StaleReceiptError(job_of(receipt))
-        return self._broken or self._trouble or FleetUnavailableError("Kafka has not confirmed it; acknowledge again")
+        return self._broken or self._refused or FleetUnavailableError("Kafka has not confirmed it; acknowledge again")
 
     def _delivery(self, out: Out) -> Delivery:
         raw = out.record.value
@@ -154,7 +155,7 @@ class KafkaConsumer:
 
     def _run(self) -> None:
         try:
-            while not self._is_closing:
+            while not self._is_closing and self._broken is None:
                 self._round()
         except Exception as error:  # noqa: BLE001 - the thread's door: whoever asks next is told
             with self._changed:
@@ -202,6 +203,8 @@ class KafkaConsumer:
     def _put_off(self, error: KafkaError) -> None:
         """A group that rebalances, or a broker that is away: polling goes on, which is what brings them back."""
         self._commit_from = time.monotonic() + _AGAIN_S
+        with self._changed:
+            self._refused = meaning(error)
         self._met(error)
 
     def _drop_wishes(self) -> None:

@@ -15,11 +15,13 @@ _WAYS_OUT = {
     KafkaError.CLUSTER_AUTHORIZATION_FAILED: "we may not make the topic; make it, or grant CREATE and ALTER",
     KafkaError.UNSUPPORTED_VERSION: "it is too old; Kafka 2.8 or newer is needed",
     KafkaError._UNSUPPORTED_FEATURE: "it is too old; Kafka 2.8 or newer is needed",
-    KafkaError.FENCED_INSTANCE_ID: "another worker has the same KAFKA_GROUP_INSTANCE_ID; give each its own",
+    KafkaError.FENCED_INSTANCE_ID: "others have the same KAFKA_GROUP_INSTANCE_ID; give each its own",
     KafkaError.INCONSISTENT_GROUP_PROTOCOL: "other programs are in the consumer group; leave it to the workers",
     KafkaError.INVALID_SESSION_TIMEOUT: "it does not allow our session timeout; see group.min.session.timeout.ms",
     KafkaError.INVALID_REPLICATION_FACTOR: "it has too few brokers for the topic's replication; start more",
     KafkaError.POLICY_VIOLATION: "its policy does not allow the topic; make it by hand",
+    # That is what a static member meets when another comes by its name; the client tells no more than that it is over.
+    KafkaError._FATAL: "start the worker again; if others have the same KAFKA_GROUP_INSTANCE_ID, give each its own",
     KafkaError._INVALID_ARG: "a setting is not known to this version of confluent-kafka; install a newer one",
 }
 _NO_TOPIC = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION)

@@ -39,7 +39,7 @@ class KafkaProducer:
     def __init__(self, queue: KafkaQueue, cluster: KafkaCluster) -> None:
         self._queue, self._cluster = queue, cluster
         self._waiting: list[_Request] = []
-        self._waiting_mutex = threading.Lock()
+        self._came = threading.Condition()  # guards them
         self._turn = threading.Lock()  # whoever has it carries what all wait for
         self._producer = self._made()
         self._is_spent = False
@@ -47,14 +47,20 @@ class KafkaProducer:
     def put_many(self, envelopes: Sequence[AgentTurnEnvelope], limit: int) -> tuple[bool, ...]:
         """See `Transport.put_many`. Bounds what this producer adds to the lag that it read right before."""
         request = _Request(envelopes, limit)
-        with self._waiting_mutex:
+        with self._came:
             self._waiting.append(request)
+            self._came.notify_all()
         with self._turn:
             if not request.is_over:
-                with self._waiting_mutex:
+                with self._came:
                     requests, self._waiting = self._waiting, []
                 self._carry(requests)
         return request.answer()
+
+    def await_waiting(self, count: int, limit_s: float) -> bool:
+        """Until so many calls wait for the one under way to end; whether they do."""
+        with self._came:
+            return self._came.wait_for(lambda: len(self._waiting) >= count, limit_s)
 
     def close(self) -> None:
         """What was put is there: a flush has waited for it."""
