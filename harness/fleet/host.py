@@ -8,7 +8,6 @@ work items. Its look-out is a hint, and a slow look makes up for what it misses.
 
 from __future__ import annotations
 
-import enum
 import logging
 import threading
 import time
@@ -28,17 +27,18 @@ from harness.fleet.agent_turn import (
     item_id,
     work_branch,
 )
-from harness.fleet.chores import Chores
+from harness.fleet.chores import Chore, Chores
 from harness.fleet.commands import Cancel
 from harness.fleet.errors import FleetError, FleetUnavailableError, InvalidTurnError, QueueFullError, WrongStateError
+from harness.fleet.follower import Follower
 from harness.fleet.landing import landed, landing
-from harness.fleet.ports import Authority, Watch
+from harness.fleet.ports import Authority
 from harness.fleet.queue import TurnQueue
 from harness.fleet.remote import Remote
-from harness.fleet.work_item import ENDED, HELD, Submission, WorkItem, WorkItemState
+from harness.fleet.sent import SentSession, Stage, bare_end
+from harness.fleet.work_item import ENDED, Submission, WorkItem, WorkItemState
 from harness.local import LocalSessionHost, RunningSession
 from harness.local.errors import (
-    GitError,
     HostClosedError,
     InvalidAssignmentError,
     LocalHostError,
@@ -54,45 +54,9 @@ from harness.text import sanitize
 
 logger = logging.getLogger(__name__)
 
-LOOK_S = 5.0  #: between two looks at the work items when nothing tells of a change
 AGAIN_S = 2.0  #: before the authority, the queue or the remote is tried again when it was out of reach, or full
 REMOTE_LIMIT_S = 600.0  #: for a remote that is out of reach
 CHORES = 8  #: at once: each talks to the remote, or to the authority
-
-
-class _Stage(enum.Enum):
-    SENDING = "on its way to the fleet"
-    OUT = "waits for a worker"
-    LANDING = "landing"
-
-
-@attrs.define(eq=False)
-class _Session:
-    """One attempt, as it is known here. `since`: when the stage began to be tried, by the monotonic clock."""
-
-    assignment: Assignment
-    stage: _Stage
-    started_at: float = attrs.field(factory=time.time)
-    since: float = attrs.field(factory=time.monotonic)
-    item: WorkItem | None = None
-    report: AgentReport | None = None
-    stopping: bool = False
-    turns: int = 0
-    problem: str = ""
-
-    @property
-    def item_id(self) -> str:
-        return item_id(self.assignment.graph_id, self.assignment.assignment_id)
-
-    @property
-    def words(self) -> str:
-        if self.problem:
-            return f"waits: {self.problem}"
-        if self.stage is not _Stage.OUT or self.item is None:
-            return self.stage.value
-        if self.item.state in HELD:
-            return "stopping" if self.stopping else "running on the fleet"
-        return f"waits for a worker: {self.item.cause}" if self.item.cause else self.stage.value
 
 
 class FleetSessionHost:
@@ -115,11 +79,10 @@ class FleetSessionHost:
         self._owned: Callable[[], bool] = always
         self._graph_id = ""
         self._mutex = threading.Lock()
-        self._sessions: dict[str, _Session] = {}
+        self._sessions: dict[str, SentSession] = {}
         self._chores = Chores("fleet-chore", CHORES)
         self._closing = threading.Event()
-        self._watch: Watch | None = None
-        self._follower = threading.Thread(target=self._follow, name="fleet-follower", daemon=True)
+        self._follower = Follower(authority.watch, self._look)
 
     # -- what the local host does --------------------------------------------------------------------------------------
 
@@ -142,7 +105,7 @@ class FleetSessionHost:
         return self._local.is_merged(branch_or_commit)
 
     def log_path(self, graph_id: str, slice_id: str, attempt: int) -> Path:
-        """Where the log of an attempt's landing is; what its agent said is in the log of the worker."""
+        """Where the log of an attempt's landing is; what its agent said is in its worker's clone."""
         return self._local.log_path(graph_id, slice_id, attempt)
 
     # -- the port ------------------------------------------------------------------------------------------------------
@@ -172,8 +135,8 @@ class FleetSessionHost:
                 raise HostClosedError("the host was closed; open another FleetSessionHost")
             if assignment.assignment_id in self._sessions:
                 return
-            session = self._sessions[assignment.assignment_id] = _Session(assignment, _Stage.SENDING)
-        self._chores.do(lambda: self._send(session))
+            session = self._sessions[assignment.assignment_id] = SentSession(assignment)
+        self._do(session, lambda: self._send(session))
 
     async def send(self, assignment_id: str, message: str) -> str:
         """Leaves the message with the authority, for whoever runs the turn; answers the id of the turn that takes it.
@@ -182,7 +145,7 @@ class FleetSessionHost:
         """
         with self._mutex:
             session = self._sessions.get(assignment_id)
-        if session is None or session.stage is not _Stage.OUT:
+        if session is None or session.stage is not Stage.OUT:
             raise NoSessionError(assignment_id)
         number = await anyio.to_thread.run_sync(self._authority.say, session.item_id, message)
         session.turns = number + 1  # the task is the first
@@ -197,9 +160,9 @@ class FleetSessionHost:
                 return
             session.stopping = True
             stage = session.stage
-        if stage is _Stage.OUT:
-            await anyio.to_thread.run_sync(self._cancel, session)
-        elif stage is _Stage.LANDING:
+        if stage is Stage.OUT:
+            self._do(session, lambda: self._send(session))
+        elif stage is Stage.LANDING:
             await self._local.cancel(assignment_id)
 
     async def adopt(self, assignment_ids: Iterable[str]) -> Iterable[str]:
@@ -221,41 +184,39 @@ class FleetSessionHost:
         begun_at = time.monotonic()
         with self._mutex:
             self._closing.set()
-            watch = self._watch
-        if watch is not None:
-            watch.close()
+        self._follower.close()
         at_rest = self._chores.close(timeout)
-        if self._follower.ident is not None:
-            self._follower.join()
         closed = self._local.close(max(0.0, timeout - (time.monotonic() - begun_at)))
         return at_rest and closed
 
     # -- on the way out ------------------------------------------------------------------------------------------------
 
-    def _send(self, session: _Session) -> float | None:
-        """Submits it; in how many seconds to try again, if authority, queue or remote is out of reach."""
-        if session.stopping:
-            self._end(session, SessionPhase.CANCELED, STOPPED.detail)
-        elif self._owned():
-            return self._sent(session)
-        elif time.monotonic() - session.since <= CLAIM_WAIT_S:
-            return CLAIM_LOOK_S
-        else:
-            self._end(session, SessionPhase.CLOSED, str(NotOwnedError()))
-        return None
-
-    def _sent(self, session: _Session) -> float | None:
+    def _send(self, session: SentSession) -> float | None:
+        """Submits it, or asks it to stop; in how many seconds to try again, if something is out of reach."""
+        if session.stage is Stage.SENDING:
+            if session.stopping:
+                self._end(session, SessionPhase.CANCELED, STOPPED.detail)
+                return None
+            if not self._owned():
+                return self._wait_for_claim(session)
         try:
-            self._submit(session)
-            if session.stopping:  # asked while it was on its way
+            if session.stage is Stage.SENDING:
+                self._submit(session)
+            if session.stopping:
                 self._cancel(session)
-        except (FleetUnavailableError, QueueFullError, GitError) as problem:
+        except (FleetUnavailableError, QueueFullError, LocalHostError, OSError) as problem:
             return self._wait(session, problem)
-        except (FleetError, LocalHostError, OSError) as problem:
+        except FleetError as problem:
             self._end(session, SessionPhase.FAILED, f"can't be submitted to the fleet: {problem}")
         return None
 
-    def _submit(self, session: _Session) -> None:
+    def _wait_for_claim(self, session: SentSession) -> float | None:
+        if time.monotonic() - session.since <= CLAIM_WAIT_S:
+            return CLAIM_LOOK_S
+        self._end(session, SessionPhase.CLOSED, str(NotOwnedError()))
+        return None
+
+    def _submit(self, session: SentSession) -> None:
         assignment = session.assignment
         graph_id, before = assignment.graph_id, f"{assignment.slice_id}@{assignment.attempt - 1}"
         self._authority.perform([Cancel(item_id(graph_id, before), graph_id, "a later attempt takes its place")])
@@ -263,26 +224,25 @@ class FleetSessionHost:
         self._remote.publish_kept(assignment)
         payload_ref = self._authority.keep(encode_assignment(assignment))
         submission = Submission(session.item_id, graph_id, assignment.slice_id, KIND, payload_ref)
-        session.stage = _Stage.OUT  # before it can end
-        try:
-            item = self._queue.submit(submission)
-        except BaseException:
-            session.stage = _Stage.SENDING
-            raise
-        self._note(session, item)
+        item = self._queue.submit(submission)
+        with self._mutex:
+            session.stage = Stage.OUT
+        self._note(session, self._authority.find([item.id]).get(item.id, item))  # it may have ended before it was OUT
 
-    def _wait(self, session: _Session, problem: Exception) -> float | None:
-        """A remote that refuses for too long ends the attempt; authority and queue are waited for."""
+    def _wait(self, session: SentSession, problem: Exception) -> float | None:
+        """Authority and queue are waited for; a remote, or a repository, that is in the way for too long ends it."""
         words = sanitize(str(problem), LINE_LIMIT)
-        if isinstance(problem, GitError) and time.monotonic() - session.since > REMOTE_LIMIT_S:
-            self._end(session, SessionPhase.FAILED, f"its remote is out of reach: {words}")
+        if isinstance(problem, FleetError):
+            session.since = time.monotonic()
+        elif time.monotonic() - session.since > REMOTE_LIMIT_S:
+            self._end(session, SessionPhase.FAILED, f"given up after {REMOTE_LIMIT_S / 60:.0f} minutes: {words}")
             return None
         if session.problem != words:
             session.problem = words
             self._tell(session, SessionPhase.RUNNING, f"waits: {words}")
         return AGAIN_S
 
-    def _cancel(self, session: _Session) -> None:
+    def _cancel(self, session: SentSession) -> None:
         cause = "its scheduler asked it to stop"
         (result,) = self._authority.perform([Cancel(session.item_id, session.assignment.graph_id, cause)])
         if isinstance(result, WorkItem):
@@ -300,7 +260,7 @@ class FleetSessionHost:
             assignment = self._assignment_of(item) if item is not None else None
             if item is None or assignment is None or assignment.assignment_id != name:
                 continue
-            session = _Session(assignment, _Stage.OUT, stopping=bool(item.cancel_cause))
+            session = SentSession(assignment, Stage.OUT, stopping=bool(item.cancel_cause))
             with self._mutex:
                 self._sessions[name] = session
             self._note(session, item)
@@ -317,33 +277,11 @@ class FleetSessionHost:
 
     # -- following -----------------------------------------------------------------------------------------------------
 
-    def _follow(self) -> None:
-        while not self._closing.is_set():
-            try:
-                watch = self._watching()
-                self._look()
-                self._queue.flush()
-                watch.wait(LOOK_S)
-            except FleetUnavailableError as problem:
-                logger.warning("the fleet's turns can't be followed for now: %s", problem)
-                self._closing.wait(AGAIN_S)
-            except Exception:
-                logger.exception("a look at the fleet's turns failed")
-                self._closing.wait(AGAIN_S)
-
-    def _watching(self) -> Watch:
-        if self._watch is None:
-            watch = self._authority.watch()
-            with self._mutex:
-                self._watch = watch
-                if self._closing.is_set():
-                    watch.close()
-        return self._watch or watch
-
     def _look(self) -> None:
         """At all that is out there."""
+        self._queue.flush()
         with self._mutex:
-            out = [session for session in self._sessions.values() if session.stage is _Stage.OUT]
+            out = [session for session in self._sessions.values() if session.stage is Stage.OUT]
         if not out:
             return
         items = self._authority.find([session.item_id for session in out])
@@ -351,67 +289,66 @@ class FleetSessionHost:
             item = items.get(session.item_id)
             if item is not None:
                 self._note(session, item)
-            elif session.item is not None:  # else it is about to be submitted
+            else:
                 self._end(session, SessionPhase.FAILED, f"its work item {session.item_id!r} is gone")
 
-    def _note(self, session: _Session, item: WorkItem) -> None:
+    def _note(self, session: SentSession, item: WorkItem) -> None:
         """How its item stands. The first to see that it has ended sees to the landing."""
         with self._mutex:
-            if session.stage is not _Stage.OUT:
+            if session.stage is not Stage.OUT:
                 return
-            before, session.item, session.problem = session.item, item, ""
+            is_news = session.saw(item)
             if item.state in ENDED:
-                session.stage, session.since = _Stage.LANDING, time.monotonic()
-        if session.stage is _Stage.LANDING:
-            self._chores.do(lambda: self._land(session, item))
-        elif item.state is WorkItemState.RUNNING and (before is None or before.state is not WorkItemState.RUNNING):
-            session.turns = max(session.turns, 1)
+                session.stage, session.since = Stage.LANDING, time.monotonic()
+        if item.state in ENDED:
+            self._do(session, lambda: self._land(session, item))
+        elif is_news:
             self._tell(session, SessionPhase.RUNNING)
 
     # -- landing -------------------------------------------------------------------------------------------------------
 
-    def _land(self, session: _Session, item: WorkItem) -> float | None:
+    def _land(self, session: SentSession, item: WorkItem) -> float | None:
         """What became of the item; in how many seconds to try again, if its work can't be fetched now."""
         try:
             report = self._report_of(session, item)
             if report is not None:
                 self._remote.fetch(session.assignment, report)
+            if report is None:
+                self._end(session, *bare_end(item))
+            elif not self._closing.is_set():
+                self._begin_landing(session, report)
         except InvalidTurnError as problem:
             self._end(session, SessionPhase.FAILED, f"the report of its worker can't be used: {problem}")
-        except GitError as problem:
+        except (LocalHostError, OSError) as problem:
             return self._wait(session, problem)
-        else:
-            if report is None:
-                self._end(session, *_bare_end(item))
-            elif not self._closing.is_set():
-                self._submit_landing(session, report)
         return None
 
-    def _submit_landing(self, session: _Session, report: AgentReport) -> None:
+    def _begin_landing(self, session: SentSession, report: AgentReport) -> None:
         session.report, session.problem = report, ""
         anyio.run(self._local.submit, landing(session.assignment, report))
         if session.stopping and report.phase is SessionPhase.MERGED:  # perhaps asked before there was a landing
             anyio.run(self._local.cancel, session.assignment.assignment_id)
 
-    def _report_of(self, session: _Session, item: WorkItem) -> AgentReport | None:
-        """What its worker reported; None of a turn that ended without there being anything to land."""
+    def _report_of(self, session: SentSession, item: WorkItem) -> AgentReport | None:
+        """What its worker reported; None of a turn that ended without there being anything to land. Of one that did not
+        succeed, the work is only to be kept."""
         branch = work_branch(session.assignment)
         if item.state is WorkItemState.SUCCEEDED:
             return decode_report(item.result, branch)
-        told = (item.result or item.checkpoint) if item.state is WorkItemState.CANCELLED else ""
+        told = item.result or item.checkpoint
         return attrs.evolve(decode_report(told, branch), phase=SessionPhase.CANCELED) if told else None
 
     def _local_says(self, state: SessionState) -> None:
         """The local host reports on a landing."""
         with self._mutex:
             session = self._sessions.get(state.assignment_id)
-        if session is None or session.report is None:
+        if session is None or session.report is None or session.item is None:
             return
         if state.phase is SessionPhase.RUNNING:
             self._tell(session, SessionPhase.RUNNING, state.detail)
             return
         commit = session.report.commit
-        self._forget(session, landed(state, session.report))
+        self._forget(session, landed(state, session.report, session.item))
         self._chores.do(lambda: self._tidy(session.assignment, commit))
 
     def _tidy(self, assignment: Assignment, commit: str) -> None:
@@ -422,22 +359,35 @@ class FleetSessionHost:
         except (LocalHostError, OSError) as problem:
             logger.warning("%s is left on the remote: %s", work_branch(assignment), problem)
 
+    def _do(self, session: SentSession, chore: Chore) -> None:
+        """Soon, in a thread. An error that nobody has thought of ends the session, never the chores."""
+
+        def guarded() -> float | None:
+            try:
+                return chore()
+            except Exception as error:
+                logger.exception("%s met a fault", session.item_id)
+                self._end(session, SessionPhase.FAILED, f"met a fault: {error!r}")
+                return None
+
+        self._chores.do(guarded)
+
     # -- telling -------------------------------------------------------------------------------------------------------
 
-    def _end(self, session: _Session, phase: SessionPhase, words: str) -> None:
+    def _end(self, session: SentSession, phase: SessionPhase, words: str) -> None:
         """Without a landing."""
         assignment, line = session.assignment, sanitize(words, LINE_LIMIT)
         error, detail = (line, "") if phase is SessionPhase.FAILED else ("", line)
         self._forget(session, SessionState(assignment.assignment_id, phase, session.turns, "", "", error, detail))
 
-    def _forget(self, session: _Session, state: SessionState) -> None:
+    def _forget(self, session: SentSession, state: SessionState) -> None:
         with self._mutex:
             if self._sessions.get(state.assignment_id) is not session:
                 return
             del self._sessions[state.assignment_id]
         self._pass_on(state)
 
-    def _tell(self, session: _Session, phase: SessionPhase, detail: str = "") -> None:
+    def _tell(self, session: SentSession, phase: SessionPhase, detail: str = "") -> None:
         name, branch = session.assignment.assignment_id, session.assignment.branch
         self._pass_on(SessionState(name, phase, session.turns, branch, detail=detail))
 
@@ -448,28 +398,6 @@ class FleetSessionHost:
         except Exception as error:  # noqa: BLE001 - whose scheduler has ended, its sessions are adopted by the next one
             logger.warning("nobody took the report that %s is %s: %s", state.assignment_id, state.phase.value, error)
 
-    def _shown(self, session: _Session) -> RunningSession:
+    def _shown(self, session: SentSession) -> RunningSession:
         assignment = session.assignment
-        return RunningSession(
-            assignment.assignment_id,
-            assignment.slice_id,
-            assignment.title or assignment.slice_id,
-            assignment.branch,
-            session.words,
-            session.turns,
-            session.started_at,
-            "",
-            self.log_path(assignment.graph_id, assignment.slice_id, assignment.attempt),
-            0,
-        )
-
-
-def _bare_end(item: WorkItem) -> tuple[SessionPhase, str]:
-    """Of an item that ended with nothing to land: the phase, and why."""
-    match item.state:
-        case WorkItemState.CANCELLED:
-            return SessionPhase.CANCELED, item.cause
-        case WorkItemState.DEAD_LETTER:
-            return SessionPhase.FAILED, f"given up after {item.attempt} attempts on the fleet: {item.cause}"
-        case _:
-            return SessionPhase.FAILED, item.cause
+        return session.shown(self.log_path(assignment.graph_id, assignment.slice_id, assignment.attempt))

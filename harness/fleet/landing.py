@@ -8,6 +8,8 @@ from __future__ import annotations
 import attrs
 
 from harness.fleet.agent_turn import AgentReport
+from harness.fleet.sent import bare_end
+from harness.fleet.work_item import WorkItem, WorkItemState
 from harness.local.outcome import STOPPED, TRY_LATER
 from harness.session import Assignment, SessionPhase, SessionState
 
@@ -36,10 +38,13 @@ def _status(report: AgentReport) -> int:
     return TRY_LATER if report.resume or report.phase is SessionPhase.CANCELED else 1
 
 
-def landed(state: SessionState, report: AgentReport) -> SessionState:
+def landed(state: SessionState, report: AgentReport, item: WorkItem) -> SessionState:
     """How the attempt ended as a whole: `state` is the end of its landing, which has the words of a script where the
-    worker has the agent's."""
+    worker has the agent's. What failed has failed, though its work is kept now."""
     state = attrs.evolve(state, turns=report.turns or state.turns)
+    if item.state not in (WorkItemState.SUCCEEDED, WorkItemState.CANCELLED):
+        phase, error = bare_end(item)
+        return attrs.evolve(state, phase=phase, error=error, detail="")
     if state.phase is not SessionPhase.CLOSED or report.phase is SessionPhase.MERGED:
         return state
     if not state.detail.startswith(EXITED):

@@ -15,7 +15,7 @@ from harness.fleet.agent_turn import work_branch
 from harness.fleet.clone import Clone
 from harness.fleet.commands import Fail
 from harness.fleet.errors import InvalidSettingError
-from harness.fleet.executors import NotNowError
+from harness.fleet.executors import NotNowError, TurnFailedError
 from harness.fleet.lease import WorkItemLeaseGuard
 from harness.fleet.work_item import WorkItemState
 from harness.local import NoSessionError
@@ -126,6 +126,22 @@ def test_a_worker_that_drains_leaves_its_turn_to_another_with_its_work_and_its_n
     assert shop.repo.show("main", "one.txt") == "1"
     assert "left this note:\nhalf done" in shop.repo.show("main", "two.txt")
     assert (shop.item("one@1").attempt, shop.item("one@1").failures) == (2, 0)
+
+
+def test_work_of_a_turn_that_fails_in_the_end_is_kept_all_the_same(shop: FleetShop) -> None:
+    first = shop.worker()
+    shop.submit(assignment("one", SAVING + shop.gate("up", "never")))
+    shop.reached("up")
+    assert first.drain(0.0)
+
+    def refuse(payload: bytes, guard: WorkItemLeaseGuard) -> str:
+        raise TurnFailedError("nothing goes here")
+
+    shop.worker(refuse)
+    state = shop.reports.end("one@1")
+    assert (state.phase, state.error) == (SessionPhase.FAILED, "nothing goes here")
+    assert shop.repo.show("refs/dispatch/keep/one/1", "one.txt") == "1"
+    until(lambda: shop.branches() == [])
 
 
 def test_a_later_attempt_stops_the_one_before(shop: FleetShop) -> None:
