@@ -34,6 +34,7 @@ type: $(STAMP) ## mypy, strict
 bench: $(STAMP) ## the benchmarks, at sizes that end in a few minutes
 	@$(BIN)/python -m dispatch bench scale
 	@$(BIN)/python -m benchmarks.durable
+	@$(BIN)/python -m benchmarks.fleet
 
 crash: $(STAMP) ## the long crash campaign: kill -9 a real run, restart it, check from outside; over an hour
 	@$(BIN)/python -m benchmarks.crash --store both --kills 1000

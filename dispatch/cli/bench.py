@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated
 
@@ -93,6 +94,76 @@ def durable(
         console.print(durable_table(result))
 
 
+@bench.command()
+def fleet(
+    postgres: Annotated[
+        str,
+        typer.Option(
+            "--postgres",
+            metavar="URL",
+            help="A PostgreSQL server to measure on as well, in a database that is made there and dropped again; by"
+            " default the one that STATE_DB_URI names, if it does.",
+            show_default=False,
+        ),
+    ] = "",
+    folder: Annotated[
+        Path | None,
+        typer.Option("--dir", metavar="DIR", help="Where SQLite files are made.", show_default="the state directory"),
+    ] = None,
+    against: Annotated[
+        str,
+        typer.Option(
+            "--against",
+            metavar="NAME,NAME",
+            help="Other queues to measure beside it: pgqueuer, procrastinate, huey. They come with the extra `bench`.",
+        ),
+    ] = "",
+    turns: Annotated[int, typer.Option("--turns", metavar="N", min=10, help="How many at once.")] = 1000,
+    starts: Annotated[int, typer.Option("--starts", metavar="N", min=1, help="How many one at a time.")] = 50,
+    repeat: Annotated[int, typer.Option("--repeat", metavar="N", min=1, help="Repetitions of all.")] = 5,
+    json: Json = False,
+) -> None:
+    """Measure what a turn costs that does nothing: admitted, claimed, committed, beside other queues and a floor."""
+    from rich.console import Console
+
+    from dispatch.bench.fleet import NoServerError, Sizes, measure_fleet
+    from dispatch.bench.fleet_report import fleet_document, fleet_tables
+    from dispatch.cli.ending import RefusedError
+    from dispatch.cli.output import output, print_document
+    from dispatch.cli.places import state_folder
+
+    out = output()
+    server, peers = postgres_named(postgres, "STATE_DB_URI"), peers_named(against)
+    sizes = Sizes(ones=max(1, turns // 5), burst=turns, starts=starts, repeat=repeat)
+    try:
+        result = measure_fleet(_made(folder or state_folder()), server, peers, sizes, progress=_progress)
+    except NoServerError as error:
+        raise RefusedError(f"{error}; name another server with --postgres") from None
+    if json:
+        print_document(fleet_document(result))
+    else:
+        console = Console(
+            file=out.stream, force_terminal=out.styled, width=max(WIDTH, out.chart_width), highlight=False
+        )
+        for table in fleet_tables(result):
+            console.print(table)
+
+
+def peers_named(text: str, find: Callable[[str], object] = find_spec) -> tuple[str, ...]:
+    """The queues to measure beside ours. `find` says None of a module that is not installed."""
+    from dispatch.bench.fleet import PEERS, PEERS_NEED
+    from dispatch.cli.ending import RefusedError
+
+    wanted = tuple(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
+    for name in wanted:
+        if name not in PEERS:
+            raise RefusedError(f"--against knows {', '.join(PEERS)}, not {name!r:.100}")
+    missing = [name for name in PEERS_NEED if find(name) is None]
+    if wanted and missing:
+        raise RefusedError(f"{', '.join(missing)}: not installed; install slice-dispatch[bench]")
+    return wanted
+
+
 def _made(folder: Path) -> Path:
     from dispatch.cli.ending import RefusedError
 
@@ -103,12 +174,12 @@ def _made(folder: Path) -> Path:
     return folder
 
 
-def postgres_named(url: str) -> str:
-    """The database to measure; empty for none."""
+def postgres_named(url: str, variable: str = "DISPATCH_STORE") -> str:
+    """The database to measure; empty for none. `variable` of the environment names it if nobody else does."""
     from dispatch.cli.ending import RefusedError
     from dispatch.store import open_store
 
-    named = url or os.environ.get("DISPATCH_STORE", "")
+    named = url or os.environ.get(variable, "")
     is_one = named.startswith(("postgresql://", "postgres://"))
     if url and not is_one:
         raise RefusedError(f"--postgres takes a URL that begins with postgresql://, not {url!r:.100}")

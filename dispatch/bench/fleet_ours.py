@@ -1,0 +1,102 @@
+"""The product's turns for a measurement: submitted to an authority, admitted to its transport, and run by a worker."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from contextlib import closing
+from pathlib import Path
+
+from dispatch.bench.fleet_member import Teller
+from harness.fleet.envelope import AgentTurnEnvelope
+from harness.fleet.lease import WorkItemLeaseGuard
+from harness.fleet.opening import Fleet, open_fleet
+from harness.fleet.ports import Delivery, Receipt, Transport
+from harness.fleet.settings import FleetSettings
+from harness.fleet.work_item import Submission
+from harness.fleet.worker import Worker
+
+KIND, TENANT = "noop", "bench"
+_DEEP = 10**6  # turns; the bound is checked, and never met
+_GRACE_S = 5.0
+
+
+class Ours:
+    """At `place`: the URL of a PostgreSQL database, or a folder for SQLite files. `batch` is how many slots a worker
+    has."""
+
+    work = f"{__name__}:work"
+
+    def __init__(self, place: str, batch: int) -> None:
+        self.name, self.place, self.batch = "dispatch", place, batch
+        self._fleet = _opened(place)
+        self._queue = self._fleet.queue
+
+    def admit(self, names: Sequence[str]) -> None:
+        """Each in a session of its own."""
+        if len(names) == 1:
+            self._queue.submit(_turn(names[0]))
+            return
+        for result in self._queue.submit_many([_turn(name) for name in names]):
+            if isinstance(result, Exception):
+                raise result
+
+    def close(self) -> None:
+        self._fleet.close()
+
+
+def work(place: str, batch: int, tell: Teller, over: threading.Event) -> None:
+    """A worker with so many slots."""
+
+    def executor(payload: bytes, guard: WorkItemLeaseGuard) -> None:
+        tell.started()
+
+    with closing(_opened(place)) as fleet:
+        worker = Worker(fleet.authority, Telling(fleet.transport, tell), {KIND: executor}, fleet.settings, batch)
+        worker.start()
+        tell.ready()
+        over.wait()
+        assert worker.drain(_GRACE_S), "a turn is left"
+        if worker.problem is not None:
+            raise worker.problem
+
+
+class Telling:
+    """A transport that tells of what was acknowledged: the last thing that happens to a turn."""
+
+    def __init__(self, transport: Transport, tell: Teller) -> None:
+        self._transport, self._tell = transport, tell
+
+    def put_many(self, envelopes: Sequence[AgentTurnEnvelope], limit: int) -> tuple[bool, ...]:
+        return self._transport.put_many(envelopes, limit)
+
+    def receive(self, limit: int, wait_s: float) -> tuple[Delivery, ...]:
+        return self._transport.receive(limit, wait_s)
+
+    def acknowledge(self, receipts: Sequence[Receipt]) -> tuple[Exception | None, ...]:
+        answers = self._transport.acknowledge(receipts)
+        self._tell.done(answers.count(None))
+        return answers
+
+    def give_back(self, receipts: Sequence[Receipt], delay_s: float) -> tuple[Exception | None, ...]:
+        return self._transport.give_back(receipts, delay_s)
+
+    def extend(self, receipts: Sequence[Receipt]) -> tuple[Exception | None, ...]:
+        return self._transport.extend(receipts)
+
+    def depth(self) -> int:
+        return self._transport.depth()
+
+    def close(self) -> None:
+        self._transport.close()
+
+
+def _turn(name: str) -> Submission:
+    return Submission(name, TENANT, name, KIND, payload_ref="nothing")
+
+
+def _opened(place: str) -> Fleet:
+    if place.startswith("postgresql://"):
+        return open_fleet(FleetSettings("postgres", place, place, max_depth=_DEEP))
+    state, queue = (f"sqlite:///{Path(place, name)}" for name in ("state.db", "queue.db"))
+    return open_fleet(FleetSettings("sqlite", state, queue, max_depth=_DEEP))
