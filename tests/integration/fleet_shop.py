@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from harness.fleet import follower
 from harness.fleet import worker as worker_module
 from harness.fleet.agent import AgentExecutor
 from harness.fleet.agent_turn import encode_assignment, item_id
@@ -18,6 +19,7 @@ from harness.fleet.clone import Clone
 from harness.fleet.commands import Claim
 from harness.fleet.executors import Executor
 from harness.fleet.host import FleetSessionHost
+from harness.fleet.ports import Authority, Transport
 from harness.fleet.queue import TurnQueue
 from harness.fleet.settings import FleetSettings
 from harness.fleet.transport.memory import MemoryTransport
@@ -33,14 +35,14 @@ SETTINGS = FleetSettings(max_depth=100, claim_ttl_s=30.0, renew_interval_s=10.0)
 class FleetShop:
     """A fleet in this process. `marks` is a folder in which agents say how far they are, `$MARKS` in their scripts."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, authority: Authority | None = None, transport: Transport | None = None) -> None:
         self.folder, self.marks = folder, folder / "marks"
         self.marks.mkdir()
         self.repo = make_repo(folder / "repo")
         self.remote = Repo(folder / "remote.git", bare=True)
         self.ahead_s = 0.0  # of our clock, by the authority's
-        self.authority = MemoryWorkItems(lambda: time.time() + self.ahead_s)
-        self.transport = MemoryTransport()
+        self.authority = authority or MemoryWorkItems(lambda: time.time() + self.ahead_s)
+        self.transport = transport or MemoryTransport()
         self.queue = TurnQueue(self.authority, self.transport, SETTINGS.max_depth)
         self._workers: list[Worker] = []
         self.reports = Reports()
@@ -137,16 +139,17 @@ class FleetShop:
 
     def until(self, assignment_id: str, state: WorkItemState) -> WorkItem:
         """Waits for the item of that attempt to come to the state."""
-        self.wait(lambda: (items := self._items(assignment_id)) != {} and items.popitem()[1].state is state)
+        self.wait(lambda: self.has(assignment_id) and self.item(assignment_id).state is state)
         return self.item(assignment_id)
+
+    def has(self, assignment_id: str) -> bool:
+        """Whether that attempt has been submitted."""
+        return bool(self.authority.find([item_id(GRAPH, assignment_id)]))
 
     def wait(self, holds: Callable[[], bool]) -> None:
         """Waits for something that the authority knows."""
         watch = self.authority.watch()
         until(lambda: holds() or (watch.wait(0.1) and holds()))
-
-    def _items(self, assignment_id: str) -> dict[str, WorkItem]:
-        return self.authority.find([item_id(GRAPH, assignment_id)])
 
     # -- both ----------------------------------------------------------------------------------------------------------
 
@@ -173,10 +176,14 @@ class FleetShop:
 
 
 @contextlib.contextmanager
-def fleet_shop(folder: Path) -> Iterator[FleetShop]:
+def fleet_shop(
+    folder: Path, authority: Authority | None = None, transport: Transport | None = None
+) -> Iterator[FleetShop]:
+    """In memory, unless other adapters are given."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(worker_module, "LOOK_S", 0.05)  # else each drain waits for it
-        shop = FleetShop(folder)
+        patch.setattr(follower, "LOOK_S", 3600.0)  # what there is to know has to be told
+        shop = FleetShop(folder, authority, transport)
         try:
             yield shop
         finally:

@@ -11,6 +11,7 @@ import pytest
 from harness.fleet import host
 from harness.fleet.commands import Claim, Retry
 from harness.fleet.executors import TurnFailedError
+from harness.fleet.ports import Query
 from harness.fleet.work_item import WorkItem, WorkItemState
 from harness.session import Assignment, SessionPhase
 from tests.integration.fleet_shop import FleetShop, fleet_shop
@@ -256,7 +257,7 @@ def test_nothing_is_submitted_while_the_graph_may_be_anothers(shop: FleetShop, m
     monkeypatch.setattr(host, "CLAIM_WAIT_S", 0.0)
     (state,) = shop.run(assignment("one", "true"))
     assert (state.phase, state.detail) == (SessionPhase.CLOSED, "another process owns the graph now")
-    assert shop.authority.items == {}
+    assert shop.authority.search(Query()) == ()
     assert shop.remote.refs() == []
     owned = True
     shop.worker()

@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from harness.fleet import agent
+from harness.fleet import agent, follower
 from harness.fleet.agent import AgentExecutor
 from harness.fleet.agent_turn import work_branch
+from harness.fleet.authority.memory import MemoryWatch, MemoryWorkItems
 from harness.fleet.clone import Clone
 from harness.fleet.commands import Fail
 from harness.fleet.errors import InvalidSettingError
@@ -258,7 +259,7 @@ def test_a_worker_with_another_remote_leaves_the_turn_to_others(shop: FleetShop)
     other = Repo(shop.folder / "other.git", bare=True)
     wrong = shop.worker(AgentExecutor(Clone.open(shop.folder / "wrong.git", str(other.path))))
     shop.submit(assignment("one", "echo 1 >one.txt"))
-    shop.wait(lambda: bool(shop.authority.items) and "AGENT_DISPATCH_REMOTE" in shop.item("one@1").cause)
+    shop.wait(lambda: shop.has("one@1") and "AGENT_DISPATCH_REMOTE" in shop.item("one@1").cause)
     assert (shop.item("one@1").state, shop.item("one@1").failures) == (WorkItemState.READY, 0)
     wrong.drain(5.0)
     shop.worker()
@@ -270,7 +271,7 @@ def test_a_worker_without_a_remote_says_so(shop: FleetShop, monkeypatch: pytest.
     monkeypatch.delenv("AGENT_DISPATCH_REMOTE", raising=False)
     shop.worker(agent.run)
     shop.submit(assignment("one", "true"))
-    shop.wait(lambda: bool(shop.authority.items) and "AGENT_DISPATCH_REMOTE: is not set" in shop.item("one@1").cause)
+    shop.wait(lambda: shop.has("one@1") and "AGENT_DISPATCH_REMOTE: is not set" in shop.item("one@1").cause)
 
 
 def test_a_clone_is_made_once_and_belongs_to_its_remote(shop: FleetShop, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -286,6 +287,25 @@ def test_a_clone_is_made_once_and_belongs_to_its_remote(shop: FleetShop, monkeyp
     monkeypatch.setattr("platformdirs.user_data_path", lambda name: shop.folder / "xdg" / name)
     default = Clone.of({"AGENT_DISPATCH_REMOTE": str(shop.remote.path)}).folder
     assert default.parent == shop.folder / "xdg" / "slice-dispatch" / "fleet"
+
+
+# -- hints -------------------------------------------------------------------------------------------------------------
+
+
+class Deaf(MemoryWorkItems):
+    """Tells nobody of anything."""
+
+    def watch(self) -> MemoryWatch:
+        return MemoryWatch(MemoryWorkItems())
+
+
+def test_what_nothing_tells_of_is_found_by_a_look(tmp_path: Path) -> None:
+    with fleet_shop(tmp_path, Deaf()) as shop, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(follower, "LOOK_S", 0.05)
+        shop.restart()
+        shop.worker()
+        (state,) = shop.run(assignment("one", "echo 1 >one.txt"))
+        assert state.phase is SessionPhase.MERGED
 
 
 # -- schedulers that restart -------------------------------------------------------------------------------------------
@@ -337,7 +357,7 @@ def test_a_landing_that_was_broken_off_is_gone_on_with(shop: FleetShop) -> None:
 
 def test_turns_of_another_graph_are_not_adopted(shop: FleetShop) -> None:
     shop.submit(assignment("one", "true", graph="graph2"))
-    shop.wait(lambda: "graph2/one@1" in shop.authority.items)
+    shop.wait(lambda: bool(shop.authority.find(["graph2/one@1"])))
     assert shop.restart("one@1") == []
 
 

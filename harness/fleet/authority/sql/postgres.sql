@@ -18,13 +18,13 @@ WHERE pg_backend_pid() = $1::integer
 
 -- name: hint
 -- To those who watch, if there are any: a notification keeps all that commit at the same time waiting for each other.
-SELECT pg_notify('agent_dispatch_items', '') WHERE NOT pg_try_advisory_xact_lock(7018690069354607362)
+SELECT pg_notify('agent_dispatch_items', '') WHERE NOT pg_try_advisory_xact_lock(7018690069354998016)
 
 -- name: listen
 LISTEN agent_dispatch_items
 
 -- name: say_that_somebody_listens
-SELECT pg_advisory_lock_shared(7018690069354607362)
+SELECT pg_advisory_lock_shared(7018690069354998016)
 
 -- name: now
 SELECT coalesce($1::double precision, extract(epoch FROM clock_timestamp())::double precision)
