@@ -78,12 +78,12 @@ def step(item: WorkItem | None, command: Command, now: float) -> Step:
             unborn = item.state in (State.READY, State.SUBMITTED) and item.epoch == 0 and not item.delivered
             return Step(None if unborn else item)
         case Deliver():
-            return Step(attrs.evolve(item, delivered=True) if item.state is State.READY else item)
+            return Step(item.but(delivered=True) if item.state is State.READY else item)
         case Hand():
-            return Step(attrs.evolve(item, handed_at=now))
+            return Step(item.but(handed_at=now))
         case Release():
             released = item.state is State.SUBMITTED
-            return Step(attrs.evolve(_moved(item, State.READY, now), handed_at=0.0) if released else item)
+            return Step(_moved(item, State.READY, now).but(handed_at=0.0) if released else item)
         case Claim():
             return _claimed(item, command, now)
         case Cancel():
@@ -118,8 +118,7 @@ def _claimed(item: WorkItem, command: Claim, now: float) -> Step:
     refused = _refusal(item, command, now)
     if refused is not None:
         return attrs.evolve(left, refused=refused)
-    leased = attrs.evolve(
-        _moved(item, State.LEASED, now),
+    leased = _moved(item, State.LEASED, now).but(
         owner=command.owner, epoch=item.epoch + 1, token=command.token, expires_at=now + command.ttl_s, started_at=0.0,
     )  # fmt: skip
     return attrs.evolve(left, item=_started(leased, now) if command.starts else leased)
@@ -140,7 +139,7 @@ def _refusal(item: WorkItem, command: Claim, now: float) -> Exception | None:
 def _requeued(item: WorkItem, now: float) -> WorkItem:
     if item.state is not State.DEAD_LETTER:
         raise WrongStateError("requeue", item.id, item.state.value)
-    return attrs.evolve(_moved(item, State.READY, now), failures=0, not_before=0.0, delivered=False, handed_at=0.0)
+    return _moved(item, State.READY, now).but(failures=0, not_before=0.0, delivered=False, handed_at=0.0)
 
 
 # -- in the name of a lease --------------------------------------------------------------------------------------------
@@ -155,15 +154,15 @@ def _in_the_name_of(item: WorkItem, command: Holding, now: float) -> Step:
         case Start():
             return Step(_started(item, now))
         case Renew():
-            return Step(attrs.evolve(item, expires_at=max(item.expires_at, now + command.ttl_s)))
+            return Step(item.but(expires_at=max(item.expires_at, now + command.ttl_s)))
         case Checkpoint():
-            return Step(attrs.evolve(item, checkpoint=storable(command.text), changed_at=now))
+            return Step(item.but(checkpoint=storable(command.text), changed_at=now))
         case Defer():
             return _given_back(item, command.cause, now, now + max(0.0, command.delay_s))
         case Stop():
             checkpoint = item.checkpoint if command.checkpoint is None else storable(command.checkpoint)
             cause = item.cancel_cause or command.cause
-            return _ended(attrs.evolve(item, checkpoint=checkpoint), State.CANCELLED, cause, now)
+            return _ended(item.but(checkpoint=checkpoint), State.CANCELLED, cause, now)
     if item.state is not State.RUNNING:
         raise WrongStateError("end", item.id, item.state.value)
     match command:
@@ -181,21 +180,20 @@ def _started(item: WorkItem, now: float) -> WorkItem:
     """Again, no change: whoever lost the answer asks again."""
     if item.state is State.RUNNING:
         return item
-    return attrs.evolve(_moved(item, State.RUNNING, now), attempt=item.attempt + 1, started_at=now)
+    return _moved(item, State.RUNNING, now).but(attempt=item.attempt + 1, started_at=now)
 
 
 def _given_back(item: WorkItem, cause: str, now: float, not_before: float) -> Step:
     if item.cancel_cause:
         return _ended(item, State.CANCELLED, item.cancel_cause, now)
-    ready = attrs.evolve(
-        _moved(item, State.READY, now),
+    ready = _moved(item, State.READY, now).but(
         owner="", expires_at=0.0, not_before=not_before, delivered=False, handed_at=0.0, cause=storable(cause),
     )  # fmt: skip
     return Step(ready, (_outcome(item, ready, cause),))
 
 
 def _failed_once(item: WorkItem, cause: str, now: float, wait_s: float) -> Step:
-    item = attrs.evolve(item, failures=item.failures + 1)
+    item = item.but(failures=item.failures + 1)
     if item.failures >= item.max_attempts:
         return _ended(item, State.DEAD_LETTER, cause, now)
     return _given_back(item, cause, now, now + wait_s)
@@ -206,8 +204,7 @@ def _ended(item: WorkItem, state: WorkItemState, text: str, now: float) -> Step:
     succeeded = state is State.SUCCEEDED
     if item.cancel_cause:
         state = State.CANCELLED
-    ended = attrs.evolve(
-        _moved(item, state, now),
+    ended = _moved(item, state, now).but(
         owner="",
         expires_at=0.0,
         cause=storable(item.cancel_cause or ("" if succeeded else text)),
@@ -227,8 +224,9 @@ def _cancelled(item: WorkItem, cause: str, now: float) -> Step:
         raise WrongStateError("cancel", item.id, item.state.value)
     cause = storable(cause) or "it was cancelled"
     if item.state in HELD and not is_abandoned(item, now):
-        return Step(attrs.evolve(item, cancel_cause=item.cancel_cause or cause, changed_at=now))
-    return _ended(item, State.CANCELLED, item.cancel_cause or cause, now)
+        return Step(item.but(cancel_cause=item.cancel_cause or cause, changed_at=now))
+    ended = _ended(item, State.CANCELLED, item.cancel_cause or cause, now)
+    return _ran_out(ended) if item.state in HELD else ended
 
 
 def is_abandoned(item: WorkItem, now: float) -> bool:
@@ -245,8 +243,8 @@ def _in_order(item: WorkItem, now: float, jitter: float | None) -> Step:
     """A turn that had begun has failed, one that had not is as good as new. A pause follows unless `jitter` is None."""
     outcomes: tuple[Outcome, ...] = ()
     if is_abandoned(item, now):
-        left = _recovered(item, now, 0.0 if jitter is None else pause_s(item.failures, jitter))
-        item, outcomes = left.item or item, tuple(attrs.evolve(each, expired=True) for each in left.outcomes)
+        left = _ran_out(_recovered(item, now, 0.0 if jitter is None else pause_s(item.failures, jitter)))
+        item, outcomes = left.item or item, left.outcomes
     if is_lapsed(item, now):
         lapsed = _ended(item, State.CANCELLED, "its deadline passed", now)
         item, outcomes = lapsed.item or item, outcomes + lapsed.outcomes
@@ -261,6 +259,11 @@ def _recovered(item: WorkItem, now: float, wait_s: float) -> Step:
     return _failed_once(item, f"its worker was lost in attempt {item.attempt}", now, wait_s)
 
 
+def _ran_out(left: Step) -> Step:
+    """What was held ended because its lease had."""
+    return attrs.evolve(left, outcomes=tuple(attrs.evolve(each, expired=True) for each in left.outcomes))
+
+
 # -- small things ------------------------------------------------------------------------------------------------------
 
 
@@ -271,7 +274,7 @@ def pause_s(failures: int, jitter: float) -> float:
 
 def _moved(item: WorkItem, state: WorkItemState, now: float) -> WorkItem:
     assert state in TRANSITIONS[item.state], f"{item.state} -> {state}"
-    return attrs.evolve(item, state=state, changed_at=now)
+    return item.but(state=state, changed_at=now)
 
 
 def _outcome(before: WorkItem, after: WorkItem, text: str) -> Outcome:
