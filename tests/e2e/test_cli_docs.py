@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 import re
+import signal
 from pathlib import Path
 from typing import Any
 
 from dispatch import cli
-from tests.e2e.desk import Desk
+from dispatch.cli.jobs import jobs
+from tests.e2e.desk import Desk, end, until
+from tests.e2e.fleet_yard import Yard
 
 PAGE = (Path(__file__).parents[2] / "docs" / "cli.md").read_text("utf-8")
 PLAN = """
@@ -49,6 +52,10 @@ def shape(value: Any, at: str = "") -> set[str]:
     return set()
 
 
+def usage_of(command: str) -> str:
+    return "".join(re.findall(rf"slice-dispatch {command} .*(?:\n {{20,}}.*)*", PAGE))
+
+
 def test_the_examples_have_the_keys_of_what_is_printed(desk: Desk) -> None:
     plan = desk.plan(PLAN)
     done = desk.run("run", plan, "--json")
@@ -66,17 +73,34 @@ def test_the_examples_have_the_keys_of_what_is_printed(desk: Desk) -> None:
     assert shape(desk.document("replay")) == shape(example("replay"))
 
 
+def test_the_examples_of_the_fleet_have_the_keys_of_what_is_printed(desk: Desk) -> None:
+    yard = Yard(desk)
+    yard.submit("a")
+    worker = yard.work()
+    until(lambda: yard.state("a") == "succeeded", worker)
+    end(worker, signal.SIGTERM)
+    assert shape(desk.document("jobs", "status", "a")) == shape(example("jobs"))
+    assert shape(json.loads(desk.ask("doctor", "--json").stdout)) == shape(example("doctor"))
+
+
 def test_every_command_and_option_is_documented_and_none_else(desk: Desk) -> None:
     commands = [info.name or info.callback.__name__ for info in cli.app.registered_commands if info.callback]
     commands += [group.name for group in cli.app.registered_groups if group.name]
     assert set(re.findall(r"^\| (`[^|]+) \|", PAGE, re.MULTILINE)) >= {"`run PLAN`", "`plan PLAN`"}
     named = set(re.findall(r"`([a-z]+)[^`]*`", "".join(re.findall(r"^\| (`[a-z][^|]+) \|", PAGE, re.MULTILINE))))
     assert named == set(commands)
-    for command in ("run", "plan", "graphs", "list", "explain", "log", "history", "replay", "hold"):
-        usage = "".join(re.findall(rf"slice-dispatch {command} .*(?:\n {{20,}}.*)*", PAGE))
+    for command in ("run", "plan", "graphs", "list", "explain", "log", "history", "replay", "hold", "worker", "doctor"):
+        usage = usage_of(command)
         options = set(re.findall(r"--[a-z-]+", desk.ask(command, "--help").stdout)) - {"--help"}
         shared = {"--store", "--graph", "--repo"} if command == "hold" else set()
         assert options - shared == set(re.findall(r"--[a-z-]+", usage)), command
+    subcommands = re.findall(r"slice-dispatch jobs ([a-z]+)", PAGE)
+    assert sorted(subcommands) == sorted(
+        info.name or info.callback.__name__ for info in jobs.registered_commands if info.callback
+    )
+    for command in subcommands:
+        options = set(re.findall(r"--[a-z-]+", desk.ask("jobs", command, "--help").stdout)) - {"--help"}
+        assert options == set(re.findall(r"--[a-z-]+", usage_of(f"jobs {command}"))), command
 
 
 def test_the_schema_and_the_version_are_printed(desk: Desk) -> None:

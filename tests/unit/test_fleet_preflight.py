@@ -56,7 +56,6 @@ def test_all_is_there(environ: dict[str, str]) -> None:
         (["k=turns_of_ours:nothing"], "not callable"),
         (["k=broken_turns:run"], "importing 'broken_turns' raised RuntimeError"),
         (["k=wrong_turns:run"], "importing 'wrong_turns' raised SyntaxError"),
-        ([], "name one with --executor"),
     ],
 )
 def test_executors_that_are_none(environ: dict[str, str], named: list[str], words: str) -> None:
@@ -65,6 +64,12 @@ def test_executors_that_are_none(environ: dict[str, str], named: list[str], word
     (problem,) = refused.value.problems
     assert words in problem
     assert "ada" not in problem
+
+
+def test_a_worker_without_executors_is_told_of_them(environ: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("harness.fleet.executors.entry_points", lambda group: [])
+    with pytest.raises(NotReadyError, match="no executor is installed or named: name one with --executor"):
+        prepared(environ, [])
 
 
 def test_everything_that_is_wrong_is_told_at_once(environ: dict[str, str], tmp_path: Path) -> None:
