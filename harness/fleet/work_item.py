@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+from typing import Any
 
 import attrs
 
@@ -59,7 +60,7 @@ class Lease:
     expires_at: float
 
 
-@attrs.frozen
+@attrs.frozen(slots=False)
 class WorkItem:
     """One unit of work and where it stands.
 
@@ -95,6 +96,14 @@ class WorkItem:
     submitted_at: float = 0.0
     changed_at: float = 0.0
     started_at: float = 0.0
+
+    def but(self, **changes: Any) -> WorkItem:
+        """The same but for these fields. A tenth of the time of `attrs.evolve`, which would be half of a command's."""
+        assert self.__dict__.keys() >= changes.keys()
+        item = object.__new__(WorkItem)
+        item.__dict__.update(self.__dict__)
+        item.__dict__.update(changes)
+        return item
 
     @property
     def lease(self) -> Lease:
