@@ -120,6 +120,28 @@ def test_a_run_that_is_stopped_leaves_its_turns_to_the_next_one(fleet: Desk) -> 
     assert fleet.merged() == ["gated"]
 
 
+LOST = """
+[slices.lost]
+command = ["sh", "-c", "mkdir $MARKS/first && echo 1 >part && echo $PPID >$MARKS/pid && sleep 1000; cp part whole"]
+"""
+
+
+def test_a_worker_that_comes_back_goes_on_from_what_its_killed_predecessor_left(fleet: Desk) -> None:
+    """It was never pushed; and the agent that outlived its worker is ended."""
+    first = worker(fleet, "one")
+    run = fleet.start("run", fleet.plan(LOST), "--fleet")
+    until(lambda: fleet.mark("pid").exists() and fleet.mark("pid").read_text().endswith("\n"), run)
+    first.kill()
+    first.wait(30.0)
+    (orphan,) = fleet.agents()[:1]
+    worker(fleet, "one")
+    status, out, _ = end(run)
+    assert status == 0, out
+    assert (fleet.repo / "whole").read_text() == "1\n"
+    assert orphan not in fleet.agents()
+    fleet.check_clean()
+
+
 def test_a_scheduler_that_is_killed_loses_no_turn(fleet: Desk) -> None:
     worker(fleet, "one")
     plan = fleet.plan(GATED)

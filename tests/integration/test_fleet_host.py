@@ -12,7 +12,9 @@ from harness.fleet import host
 from harness.fleet.commands import Claim, Retry
 from harness.fleet.executors import TurnFailedError
 from harness.fleet.ports import Query
+from harness.fleet.remote import Remote
 from harness.fleet.work_item import WorkItem, WorkItemState
+from harness.local.repository import Repository
 from harness.session import Assignment, SessionPhase
 from tests.integration.fleet_shop import FleetShop, fleet_shop
 from tests.integration.workshop import GRAPH, assignment, until
@@ -127,6 +129,50 @@ def test_one_that_could_not_go_on_is_gone_on_with_elsewhere(shop: FleetShop) -> 
     assert state.phase is SessionPhase.MERGED
     assert shop.repo.show("main", "one.txt") == "1\n2"
     until(lambda: shop.repo.refs("refs/dispatch") == [])
+
+
+def test_kept_work_that_conflicts_with_main_stays_kept_and_the_agent_is_told(shop: FleetShop) -> None:
+    shop.worker()
+    (state,) = shop.run(assignment("one", "echo mine >a.txt; exit 75"))
+    shop.repo.commit("a.txt", "theirs\n")
+    script = 'cat "$DISPATCH_TASK" >told; git show $(grep -o "refs/dispatch/fleet/[^ ]*" "$DISPATCH_TASK"):a.txt >>told'
+    (state,) = shop.run(assignment("one", script, attempt=2))
+    assert state.phase is SessionPhase.MERGED
+    told = shop.repo.show("main", "told")
+    assert "Earlier work and main conflict, so this begins from main; see: git diff" in told
+    assert told.endswith("\nmine"), "the work is there to be looked at"
+    assert shop.repo.show("main", "a.txt") == "theirs"
+    assert shop.repo.show("refs/dispatch/keep/one/1", "a.txt") == "mine"
+
+
+def test_what_is_reported_names_no_place_of_the_worker(shop: FleetShop) -> None:
+    shop.worker()
+    (state,) = shop.run(assignment("one", 'pwd >"$DISPATCH_CHECKPOINT"; pwd; exit 75'))
+    assert state.phase is SessionPhase.CLOSED
+    item = shop.item("one@1")
+    assert "exit 75" in item.result
+    assert str(shop.folder) not in item.result + item.checkpoint + item.cause
+    (state,) = shop.run(assignment("two", f"{shop.folder}/no-such-agent", "x"))
+    item = shop.item("two@1")
+    assert (state.phase, item.cause) == (SessionPhase.FAILED, state.error)
+    assert str(shop.folder) not in item.cause
+
+
+def test_work_that_could_not_be_landed_stays_on_the_remote(shop: FleetShop) -> None:
+    shop.submit(assignment("one", "echo 1 >one.txt"))
+    shop.until("one@1", WorkItemState.READY)
+    (shop.repo.root / "graphs" / f"{GRAPH}.json").write_text("nonsense")
+    shop.worker()
+    state = shop.reports.end("one@1")
+    assert state.phase is SessionPhase.FAILED
+    assert "doesn't say which branch" in state.error
+    branch = f"dispatch/{GRAPH}/work/one/1"
+    assert shop.branches() == [f"refs/heads/{branch}"]
+    remote = Remote(Repository.open(shop.repo.path), str(shop.remote.path))
+    commit = shop.remote.git("rev-parse", branch)
+    assert not remote.is_safe(assignment("one", ""), commit)
+    shop.repo.git("merge", "-q", commit)
+    assert remote.is_safe(assignment("one", ""), commit)
 
 
 def test_a_pull_request_is_reported_and_its_branch_is_here(shop: FleetShop) -> None:
