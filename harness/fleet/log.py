@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import sys
 import time
 import traceback
@@ -13,6 +14,8 @@ from typing import TextIO
 from harness.fleet.privacy import Redactor
 
 FRAMES = 20  #: of a traceback, the innermost
+AGAIN_S = 60.0  #: before the same warning is written again
+KEPT = 100  #: warnings that are remembered
 CAUSES = 5  #: of an exception, and of each of them
 
 _ExceptionInfo = tuple[type[BaseException], BaseException, TracebackType | None] | tuple[None, None, None]
@@ -37,6 +40,33 @@ class PrivateFormatter(logging.Formatter):
         return "\n".join(_lines(ei[1])) if ei[1] is not None else ""
 
 
+class Once(logging.Filter):
+    """Lets a warning through that was not said in the last `again_s` seconds, with how often it would have been since.
+
+    What is out of reach is tried again twice a second, for hours perhaps. Errors and news pass as they are.
+    """
+
+    def __init__(self, again_s: float = AGAIN_S) -> None:
+        super().__init__()
+        self._again_s = again_s
+        self._said: dict[str, tuple[float, int]] = {}  # when, and how often it was not since
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        if record.levelno != logging.WARNING or record.exc_info:
+            return True
+        words = record.getMessage()
+        at, unsaid = self._said.pop(words, (-math.inf, 0))
+        if record.created - at < self._again_s:
+            self._said[words] = (at, unsaid + 1)
+            return False
+        self._said[words] = (record.created, 0)
+        while len(self._said) > KEPT:
+            del self._said[next(iter(self._said))]
+        if unsaid:
+            record.msg, record.args = f"{words} (as {unsaid:,} times since it was last said)", None
+        return True
+
+
 def _lines(error: BaseException) -> Iterator[str]:
     chain: list[BaseException] = []
     step: BaseException | None = error
@@ -53,6 +83,7 @@ def log_to(stream: TextIO, redactor: Redactor) -> None:
     """Everything that the process logs from `INFO` on, and nothing else, goes to the stream."""
     handler = logging.StreamHandler(stream)
     handler.setFormatter(PrivateFormatter(redactor))
+    handler.addFilter(Once())
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(logging.INFO)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.fleet.log import PrivateFormatter, log_to
+from harness.fleet.log import Once, PrivateFormatter, log_to
 from harness.fleet.privacy import HIDDEN, Redactor
 
 ENVIRON = {
@@ -102,6 +102,27 @@ def test_a_traceback_names_modules_and_no_files() -> None:
     assert ".py" not in text
     assert not [name for name in NAMES if name in text]
     assert str(Path(__file__).parent) not in text
+
+
+def test_a_warning_that_comes_again_and_again_is_written_once_in_a_while() -> None:
+    told: list[str] = []
+
+    def warn(at: float, words: str, level: int = logging.WARNING) -> None:
+        record = logging.LogRecord("x", level, "", 0, "no %s", (words,), None)
+        record.created = at
+        if once.filter(record):
+            told.append(record.getMessage())
+
+    once = Once(60.0)
+    for at in range(100):
+        warn(float(at), "server")
+        warn(float(at), f"one of {at}")
+        if at in (3, 4):
+            warn(float(at), "luck", logging.ERROR)
+    servers = [words for words in told if "server" in words]
+    assert servers == ["no server", "no server (as 59 times since it was last said)"]
+    assert told.count("no luck") == 2
+    assert len(told) == len(servers) + 2 + 100
 
 
 def test_the_log_is_all_that_is_written() -> None:
