@@ -63,7 +63,7 @@ class Once(logging.Filter):
         while len(self._said) > KEPT:
             del self._said[next(iter(self._said))]
         if unsaid:
-            record.msg, record.args = f"{words} (as {unsaid:,} times since it was last said)", None
+            record.msg, record.args = f"{words} (and {unsaid:,} times since it was last said)", None
         return True
 
 

@@ -120,7 +120,7 @@ def test_a_warning_that_comes_again_and_again_is_written_once_in_a_while() -> No
         if at in (3, 4):
             warn(float(at), "luck", logging.ERROR)
     servers = [words for words in told if "server" in words]
-    assert servers == ["no server", "no server (as 59 times since it was last said)"]
+    assert servers == ["no server", "no server (and 59 times since it was last said)"]
     assert told.count("no luck") == 2
     assert len(told) == len(servers) + 2 + 100
 
