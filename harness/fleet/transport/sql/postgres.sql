@@ -36,7 +36,7 @@ SELECT agent_dispatch.queue_extend(
 -- name: next_change
 -- In how many seconds time alone may bring something about; NULL if never.
 SELECT min(changes_at) - agent_dispatch.queue_now($1::double precision) FROM agent_dispatch.queue_entry
-WHERE changes_at IS NOT NULL
+WHERE gen = (SELECT gen FROM agent_dispatch.queue_order ORDER BY version DESC LIMIT 1) AND changes_at IS NOT NULL
 
 -- name: wake
 -- A hint to those who wait, if there are any: each holds the lock, shared.

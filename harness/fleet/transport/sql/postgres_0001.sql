@@ -6,8 +6,10 @@
 -- that the tables of the order have one writer, and those who put or acknowledge never wait for them.
 --
 -- Beside a snapshot that somebody keeps open dead rows can't be removed, and whoever looks for the first row of an index
--- wades through those that were first before. So what is looked for from the low end is looked for from where it can be:
--- notes and steps from the oldest transaction that was under way when they were last worked off (`since`).
+-- wades through those that were first before. So nothing is looked for where it was before: notes and steps from the
+-- oldest transaction that was under way when they were last worked off (`since`); the newest version of a row from the
+-- high end; and the tables of the order within their generation (`gen`), which stands first in each index. When the dead
+-- of a generation have begun to cost time, the living move to the next (`queue_move_on`).
 
 CREATE TABLE agent_dispatch.queue_version (
     version integer NOT NULL
@@ -54,38 +56,47 @@ CREATE UNLOGGED TABLE agent_dispatch.queue_note (
 
 CREATE INDEX queue_note_transaction ON agent_dispatch.queue_note (transaction);
 
--- The number of the last claim, and since when notes are not worked off. The newest version counts.
+-- Of the newest version: the number of the last claim, since when notes are not worked off, the generation, how much has
+-- come, gone and been claimed in it, and how many deliveries are known.
 CREATE UNLOGGED TABLE agent_dispatch.queue_order (
     version bigint NOT NULL PRIMARY KEY,
     claims bigint NOT NULL,
-    since xid8 NOT NULL
+    since xid8 NOT NULL,
+    gen bigint NOT NULL,
+    moves bigint NOT NULL,
+    size bigint NOT NULL
 );
 
 -- When whom a claim served last, by its number; 0 is never. `size` counts queued deliveries: with the last, it goes.
 CREATE UNLOGGED TABLE agent_dispatch.queue_tenant (
-    tenant uuid NOT NULL PRIMARY KEY,
+    gen bigint NOT NULL,
+    tenant uuid NOT NULL,
     served bigint NOT NULL DEFAULT 0,
-    size bigint NOT NULL
+    size bigint NOT NULL,
+    PRIMARY KEY (gen, tenant)
 );
 
 -- A fairness group. With a delivery that may be handed out, and none that is out, it is ready: the columns from `class`
 -- on are those of its first. `class` is the priority, less 4 where the deadline has passed.
 CREATE UNLOGGED TABLE agent_dispatch.queue_group (
-    grp uuid NOT NULL PRIMARY KEY,
+    gen bigint NOT NULL,
+    grp uuid NOT NULL,
     tenant uuid NOT NULL,
     served bigint NOT NULL DEFAULT 0,
     size bigint NOT NULL,
     class integer,
     deadline double precision,
     enqueued_at double precision,
-    job_id text COLLATE "C"
+    job_id text COLLATE "C",
+    PRIMARY KEY (gen, grp)
 );
 
-CREATE INDEX queue_group_ready ON agent_dispatch.queue_group (tenant, class, served, deadline, enqueued_at, job_id)
+CREATE INDEX queue_group_ready ON agent_dispatch.queue_group (gen, tenant, class, served, deadline, enqueued_at, job_id)
     WHERE class IS NOT NULL;
 
 -- A tenant's ready groups of one class. There is a row as long as there is one, and it tells the first.
 CREATE UNLOGGED TABLE agent_dispatch.queue_lane (
+    gen bigint NOT NULL,
     tenant uuid NOT NULL,
     class integer NOT NULL,
     served bigint NOT NULL,
@@ -93,13 +104,14 @@ CREATE UNLOGGED TABLE agent_dispatch.queue_lane (
     enqueued_at double precision NOT NULL,
     job_id text COLLATE "C" NOT NULL,
     grp uuid NOT NULL,
-    PRIMARY KEY (tenant, class)
+    PRIMARY KEY (gen, tenant, class)
 );
 
-CREATE INDEX queue_lane_next ON agent_dispatch.queue_lane (class, served, deadline, enqueued_at, job_id);
+CREATE INDEX queue_lane_next ON agent_dispatch.queue_lane (gen, class, served, deadline, enqueued_at, job_id);
 
 -- A delivery as the order knows it. State 0: it waits; 1: it is not due yet; 2: it is out, by claim `number` of `owner`.
--- `changes_at` is when time alone changes something about it. A deadline that is none is infinite.
+-- `changes_at` is when time alone changes something about it; only then `gen` means anything. A deadline that is none is
+-- infinite.
 CREATE UNLOGGED TABLE agent_dispatch.queue_entry (
     job_id text COLLATE "C" NOT NULL PRIMARY KEY,
     tenant uuid NOT NULL,
@@ -112,13 +124,14 @@ CREATE UNLOGGED TABLE agent_dispatch.queue_entry (
     owner text NOT NULL DEFAULT '',
     claimed_at double precision NOT NULL DEFAULT 0,
     number bigint NOT NULL DEFAULT 0,
-    changes_at double precision
+    changes_at double precision,
+    gen bigint NOT NULL
 );
 
 CREATE INDEX queue_entry_waiting ON agent_dispatch.queue_entry (grp, class, deadline, enqueued_at, job_id)
     WHERE state = 0;
 CREATE UNIQUE INDEX queue_entry_out ON agent_dispatch.queue_entry (grp) WHERE state = 2;
-CREATE INDEX queue_entry_changing ON agent_dispatch.queue_entry (changes_at) WHERE changes_at IS NOT NULL;
+CREATE INDEX queue_entry_changing ON agent_dispatch.queue_entry (gen, changes_at) WHERE changes_at IS NOT NULL;
 
 -- Two locks, for the length of a transaction: the first for who admits, the second for who changes the order. Whoever
 -- takes both takes them in this order. A third is held, shared, by each receiver that waits.
@@ -211,7 +224,7 @@ BEGIN
         FROM queued AS q
     )
     INSERT INTO agent_dispatch.queue_depth (version, depth, since) SELECT 1, count(*), beginning FROM queued;
-    INSERT INTO agent_dispatch.queue_order (version, claims, since) VALUES (1, 0, beginning);
+    INSERT INTO agent_dispatch.queue_order (version, claims, since, gen, moves, size) VALUES (1, 0, beginning, 1, 0, 0);
 END
 $$;
 
@@ -320,11 +333,11 @@ BEGIN
     FROM unnest(ours, places) AS o (job_id, place)
     JOIN deleted AS d ON d.job_id = o.job_id
     JOIN agent_dispatch.queue_entry AS e ON e.job_id = d.job_id
-    JOIN agent_dispatch.queue_group AS g ON g.grp = e.grp;
+    JOIN agent_dispatch.queue_group AS g ON g.gen = e.gen AND g.grp = e.grp;
 END
 $$;
 
--- Which of these receipts hold a delivery. Nobody else claims those meanwhile.
+-- Which of these receipts hold a delivery: no other has an owner. Nobody else claims those meanwhile.
 CREATE FUNCTION agent_dispatch.queue_held(
     job_ids text[], owners text[], times double precision[], numbers bigint[]
 ) RETURNS TABLE (job_id text, place bigint, grp uuid) LANGUAGE plpgsql AS $$
@@ -335,7 +348,6 @@ BEGIN
     FROM unnest(job_ids, owners, times, numbers) WITH ORDINALITY AS r (job_id, owner, claimed_at, number, place)
     JOIN agent_dispatch.queue_entry AS e ON e.job_id = r.job_id AND e.owner = r.owner AND e.number = r.number
         AND e.claimed_at = r.claimed_at
-    WHERE e.state = 2
     ORDER BY e.job_id, r.place FOR UPDATE OF e;
 END
 $$;
@@ -369,8 +381,10 @@ DECLARE
     ours text[];
     places bigint[];
     groups uuid[];
+    gen bigint;
 BEGIN
     PERFORM pg_advisory_xact_lock(agent_dispatch.queue_lock(2));
+    SELECT o.gen INTO gen FROM agent_dispatch.queue_order AS o ORDER BY version DESC LIMIT 1;
     SELECT array_agg(o.job_id), array_agg(o.place), array_agg(o.grp) INTO ours, places, groups
     FROM (
         SELECT job_id, grp, min(place) AS place
@@ -379,14 +393,14 @@ BEGIN
     UPDATE agent_dispatch.queue_entry
     SET state = 1, owner = '', number = 0, changes_at = agent_dispatch.queue_now(given_now) + delay
     WHERE job_id = ANY (ours);
-    PERFORM agent_dispatch.queue_refresh(groups);
+    PERFORM agent_dispatch.queue_refresh(gen, groups);
     RETURN QUERY SELECT unnest(places);
 END
 $$;
 
 -- What follows from a change to these groups, or to entries of theirs: the first of each, and the first of each lane
 -- that they were or are in.
-CREATE FUNCTION agent_dispatch.queue_refresh(groups uuid[]) RETURNS void LANGUAGE plpgsql AS $$
+CREATE FUNCTION agent_dispatch.queue_refresh(now_gen bigint, groups uuid[]) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
     tenants uuid[];
     classes integer[];
@@ -404,11 +418,11 @@ BEGIN
             )
             ORDER BY e.class, e.deadline, e.enqueued_at, e.job_id LIMIT 1
         ) AS f ON true
-        WHERE g.grp = ANY (groups)
+        WHERE g.gen = now_gen AND g.grp = ANY (groups)
     ), changed AS (
         UPDATE agent_dispatch.queue_group AS g
         SET class = first.class, deadline = first.deadline, enqueued_at = first.enqueued_at, job_id = first.job_id
-        FROM first WHERE g.grp = first.grp
+        FROM first WHERE g.gen = now_gen AND g.grp = first.grp
         RETURNING g.tenant, first.before, g.class
     ), lanes AS (
         SELECT tenant, before AS class FROM changed WHERE before IS NOT NULL
@@ -419,47 +433,55 @@ BEGIN
     IF tenants IS NULL THEN
         RETURN;
     END IF;
-    PERFORM agent_dispatch.queue_refresh_lanes(tenants, classes);
+    PERFORM agent_dispatch.queue_refresh_lanes(now_gen, tenants, classes);
 END
 $$;
 
-CREATE FUNCTION agent_dispatch.queue_refresh_lanes(tenants uuid[], classes integer[]) RETURNS void LANGUAGE plpgsql AS $$
+CREATE FUNCTION agent_dispatch.queue_refresh_lanes(
+    now_gen bigint, tenants uuid[], classes integer[]
+) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
     DELETE FROM agent_dispatch.queue_lane AS l USING unnest(tenants, classes) AS touched (tenant, class)
-    WHERE l.tenant = touched.tenant AND l.class = touched.class AND NOT EXISTS (
-        SELECT 1 FROM agent_dispatch.queue_group AS g WHERE g.tenant = l.tenant AND g.class = l.class
+    WHERE l.gen = now_gen AND l.tenant = touched.tenant AND l.class = touched.class AND NOT EXISTS (
+        SELECT 1 FROM agent_dispatch.queue_group AS g
+        WHERE g.gen = now_gen AND g.tenant = l.tenant AND g.class = l.class
     );
-    INSERT INTO agent_dispatch.queue_lane (tenant, class, served, deadline, enqueued_at, job_id, grp)
-    SELECT touched.tenant, touched.class, t.served, f.deadline, f.enqueued_at, f.job_id, f.grp
+    INSERT INTO agent_dispatch.queue_lane (gen, tenant, class, served, deadline, enqueued_at, job_id, grp)
+    SELECT now_gen, touched.tenant, touched.class, t.served, f.deadline, f.enqueued_at, f.job_id, f.grp
     FROM unnest(tenants, classes) AS touched (tenant, class)
-    JOIN agent_dispatch.queue_tenant AS t ON t.tenant = touched.tenant
+    JOIN agent_dispatch.queue_tenant AS t ON t.gen = now_gen AND t.tenant = touched.tenant
     CROSS JOIN LATERAL (
         SELECT g.deadline, g.enqueued_at, g.job_id, g.grp FROM agent_dispatch.queue_group AS g
-        WHERE g.tenant = touched.tenant AND g.class = touched.class
+        WHERE g.gen = now_gen AND g.tenant = touched.tenant AND g.class = touched.class
         ORDER BY g.served, g.deadline, g.enqueued_at, g.job_id LIMIT 1
     ) AS f
-    ON CONFLICT (tenant, class) DO UPDATE SET
+    ON CONFLICT (gen, tenant, class) DO UPDATE SET
         served = excluded.served, deadline = excluded.deadline, enqueued_at = excluded.enqueued_at,
         job_id = excluded.job_id, grp = excluded.grp;
 END
 $$;
 
--- Work off the notes; whether there were any. A delivery is there afterwards if it was and nothing happened on balance,
--- or if it wasn't and came.
-CREATE FUNCTION agent_dispatch.queue_fold(beginning xid8, now double precision) RETURNS boolean LANGUAGE plpgsql AS $$
+-- Work off the notes. A delivery is there afterwards if it was and nothing happened on balance, or if it wasn't and came.
+CREATE FUNCTION agent_dispatch.queue_fold(
+    INOUT state agent_dispatch.queue_order, now double precision
+) LANGUAGE plpgsql AS $$
 DECLARE
     ids text[]; changes integer[]; tenants uuid[]; groups uuid[];
     priorities integer[]; deadlines double precision[]; times double precision[];
     existed text[];
+    beginning xid8 := pg_snapshot_xmin(pg_current_snapshot());
 BEGIN
-    WITH gone AS (DELETE FROM agent_dispatch.queue_note WHERE transaction >= beginning RETURNING *)
+    WITH gone AS (DELETE FROM agent_dispatch.queue_note WHERE transaction >= state.since RETURNING *)
     SELECT array_agg(job_id ORDER BY number), array_agg(change ORDER BY number), array_agg(tenant ORDER BY number),
         array_agg(grp ORDER BY number), array_agg(priority ORDER BY number), array_agg(deadline ORDER BY number),
         array_agg(enqueued_at ORDER BY number)
     INTO ids, changes, tenants, groups, priorities, deadlines, times FROM gone;
     IF ids IS NULL THEN
-        RETURN false;
+        RETURN;
     END IF;
+    state.since := beginning;
+    state.moves := state.moves + cardinality(ids);
+    state.size := state.size + (SELECT sum(change) FROM unnest(changes) AS change);
     WITH gone AS (DELETE FROM agent_dispatch.queue_entry WHERE job_id = ANY (ids) RETURNING job_id)
     SELECT coalesce(array_agg(job_id), '{}') INTO existed FROM gone;
     WITH note AS (
@@ -469,8 +491,8 @@ BEGIN
         SELECT job_id, sum(change) AS change FROM note GROUP BY job_id
     )
     INSERT INTO agent_dispatch.queue_entry
-        (job_id, tenant, grp, priority, class, deadline, enqueued_at, changes_at)
-    SELECT DISTINCT ON (n.job_id) n.job_id, n.tenant, n.grp, n.priority,
+        (gen, job_id, tenant, grp, priority, class, deadline, enqueued_at, changes_at)
+    SELECT DISTINCT ON (n.job_id) state.gen, n.job_id, n.tenant, n.grp, n.priority,
         n.priority - CASE WHEN n.deadline < now THEN 4 ELSE 0 END, n.deadline, n.enqueued_at,
         CASE WHEN n.deadline < now THEN NULL ELSE nullif(n.deadline, 'Infinity') END
     FROM note AS n
@@ -483,24 +505,24 @@ BEGIN
             SELECT tenant, change, sum(change) OVER (PARTITION BY tenant ORDER BY place) AS level
             FROM unnest(tenants, changes) WITH ORDINALITY AS n (tenant, change, place)
         ) AS levels GROUP BY tenant
-    ) AS tally ON t.tenant = tally.tenant
+    ) AS tally ON t.gen = state.gen AND t.tenant = tally.tenant
     WHEN MATCHED THEN UPDATE SET
         size = t.size + tally.change, served = CASE WHEN t.size + tally.low <= 0 THEN 0 ELSE t.served END
-    WHEN NOT MATCHED THEN INSERT (tenant, size) VALUES (tally.tenant, tally.change);
+    WHEN NOT MATCHED THEN INSERT (gen, tenant, size) VALUES (state.gen, tally.tenant, tally.change);
     MERGE INTO agent_dispatch.queue_group AS g USING (
         SELECT grp, tenant, sum(change) AS change, min(level) AS low FROM (
             SELECT grp, tenant, change, sum(change) OVER (PARTITION BY grp ORDER BY place) AS level
             FROM unnest(groups, tenants, changes) WITH ORDINALITY AS n (grp, tenant, change, place)
         ) AS levels GROUP BY grp, tenant
-    ) AS tally ON g.grp = tally.grp
+    ) AS tally ON g.gen = state.gen AND g.grp = tally.grp
     WHEN MATCHED THEN UPDATE SET
         size = g.size + tally.change, served = CASE WHEN g.size + tally.low <= 0 THEN 0 ELSE g.served END
-    WHEN NOT MATCHED THEN INSERT (grp, tenant, size) VALUES (tally.grp, tally.tenant, tally.change);
-    DELETE FROM agent_dispatch.queue_group WHERE grp = ANY (groups) AND size <= 0 AND class IS NULL;
-    PERFORM agent_dispatch.queue_refresh(groups);
-    DELETE FROM agent_dispatch.queue_group WHERE grp = ANY (groups) AND size <= 0;
-    DELETE FROM agent_dispatch.queue_tenant WHERE tenant = ANY (tenants) AND size <= 0;
-    RETURN true;
+    WHEN NOT MATCHED THEN INSERT (gen, grp, tenant, size) VALUES (state.gen, tally.grp, tally.tenant, tally.change);
+    DELETE FROM agent_dispatch.queue_group AS g
+    WHERE g.gen = state.gen AND g.grp = ANY (groups) AND g.size <= 0 AND g.class IS NULL;
+    PERFORM agent_dispatch.queue_refresh(state.gen, groups);
+    DELETE FROM agent_dispatch.queue_group AS g WHERE g.gen = state.gen AND g.grp = ANY (groups) AND g.size <= 0;
+    DELETE FROM agent_dispatch.queue_tenant AS t WHERE t.gen = state.gen AND t.tenant = ANY (tenants) AND t.size <= 0;
 END
 $$;
 
@@ -508,37 +530,53 @@ $$;
 CREATE FUNCTION agent_dispatch.queue_work_off(given_now double precision) RETURNS void LANGUAGE plpgsql
 SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $$
 DECLARE
-    newest agent_dispatch.queue_order%ROWTYPE;
-    beginning xid8;
+    before agent_dispatch.queue_order;
 BEGIN
     PERFORM agent_dispatch.queue_rebuild();
     PERFORM pg_advisory_xact_lock(agent_dispatch.queue_lock(2));
-    SELECT * INTO newest FROM agent_dispatch.queue_order ORDER BY version DESC LIMIT 1;
-    beginning := pg_snapshot_xmin(pg_current_snapshot());
-    IF agent_dispatch.queue_fold(newest.since, agent_dispatch.queue_now(given_now)) THEN
-        PERFORM agent_dispatch.queue_note_order(newest, newest.claims, beginning);
+    SELECT * INTO before FROM agent_dispatch.queue_order ORDER BY version DESC LIMIT 1;
+    PERFORM agent_dispatch.queue_keep(
+        before, agent_dispatch.queue_fold(before, agent_dispatch.queue_now(given_now))
+    );
+END
+$$;
+
+CREATE FUNCTION agent_dispatch.queue_keep(
+    before agent_dispatch.queue_order, after agent_dispatch.queue_order
+) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+    IF after IS DISTINCT FROM before THEN
+        DELETE FROM agent_dispatch.queue_order WHERE version = before.version;
+        INSERT INTO agent_dispatch.queue_order (version, claims, since, gen, moves, size)
+        VALUES (before.version + 1, after.claims, after.since, after.gen, after.moves, after.size);
     END IF;
 END
 $$;
 
-CREATE FUNCTION agent_dispatch.queue_note_order(
-    newest agent_dispatch.queue_order, claims bigint, beginning xid8
-) RETURNS void LANGUAGE plpgsql AS $$
+-- The living move to the next generation, if so much has happened in this one that it is worth it.
+CREATE FUNCTION agent_dispatch.queue_move_on(INOUT state agent_dispatch.queue_order) LANGUAGE plpgsql AS $$
 BEGIN
-    DELETE FROM agent_dispatch.queue_order WHERE version = newest.version;
-    INSERT INTO agent_dispatch.queue_order (version, claims, since) VALUES (newest.version + 1, claims, beginning);
+    IF state.moves < 1000 + state.size THEN
+        RETURN;
+    END IF;
+    UPDATE agent_dispatch.queue_tenant SET gen = state.gen + 1 WHERE gen = state.gen;
+    UPDATE agent_dispatch.queue_group SET gen = state.gen + 1 WHERE gen = state.gen;
+    UPDATE agent_dispatch.queue_lane SET gen = state.gen + 1 WHERE gen = state.gen;
+    UPDATE agent_dispatch.queue_entry SET gen = state.gen + 1 WHERE gen = state.gen AND changes_at IS NOT NULL;
+    state.gen := state.gen + 1;
+    state.moves := 0;
 END
 $$;
 
 -- What time alone has changed: deadlines that passed, delays and receivers' times that are over. One whose
 -- acknowledgement is under way is passed over.
-CREATE FUNCTION agent_dispatch.queue_change(now double precision) RETURNS void LANGUAGE plpgsql AS $$
+CREATE FUNCTION agent_dispatch.queue_change(now_gen bigint, now double precision) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
     groups uuid[];
 BEGIN
     WITH due AS (
         SELECT job_id FROM agent_dispatch.queue_entry
-        WHERE changes_at <= now AND (state <> 0 OR deadline < now)
+        WHERE gen = now_gen AND changes_at <= now AND (state <> 0 OR deadline < now)
         FOR UPDATE SKIP LOCKED
     ), changed AS (
         UPDATE agent_dispatch.queue_entry AS e
@@ -548,20 +586,20 @@ BEGIN
         RETURNING e.grp
     )
     SELECT array_agg(DISTINCT grp) INTO groups FROM changed;
-    PERFORM agent_dispatch.queue_refresh(groups);
+    PERFORM agent_dispatch.queue_refresh(now_gen, groups);
 END
 $$;
 
 -- Whether a receiver would find anything.
 CREATE FUNCTION agent_dispatch.queue_is_due(now double precision) RETURNS boolean LANGUAGE plpgsql AS $$
+DECLARE
+    state agent_dispatch.queue_order;
 BEGIN
-    RETURN (SELECT max(version) FROM agent_dispatch.queue_order) IS NULL
-        OR EXISTS (SELECT 1 FROM agent_dispatch.queue_lane)
-        OR EXISTS (SELECT 1 FROM agent_dispatch.queue_entry WHERE changes_at <= now)
-        OR EXISTS (
-            SELECT 1 FROM agent_dispatch.queue_note
-            WHERE transaction >= (SELECT since FROM agent_dispatch.queue_order ORDER BY version DESC LIMIT 1)
-        );
+    SELECT * INTO state FROM agent_dispatch.queue_order ORDER BY version DESC LIMIT 1;
+    RETURN state.version IS NULL
+        OR EXISTS (SELECT 1 FROM agent_dispatch.queue_note WHERE transaction >= state.since)
+        OR EXISTS (SELECT 1 FROM agent_dispatch.queue_lane AS l WHERE l.gen = state.gen)
+        OR EXISTS (SELECT 1 FROM agent_dispatch.queue_entry AS e WHERE e.gen = state.gen AND e.changes_at <= now);
 END
 $$;
 
@@ -574,10 +612,10 @@ CREATE FUNCTION agent_dispatch.queue_receive(
 ) LANGUAGE plpgsql SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $$
 #variable_conflict use_column
 DECLARE
-    newest agent_dispatch.queue_order%ROWTYPE;
-    beginning xid8;
+    before agent_dispatch.queue_order;
+    state agent_dispatch.queue_order;
     now double precision := agent_dispatch.queue_now(given_now);
-    folded boolean;
+    began timestamptz;
     claimed text[];
 BEGIN
     IF NOT agent_dispatch.queue_is_due(now) THEN
@@ -586,15 +624,18 @@ BEGIN
     PERFORM agent_dispatch.queue_rebuild();
     PERFORM pg_advisory_xact_lock(agent_dispatch.queue_lock(2));
     LOOP
+        began := clock_timestamp();
         now := agent_dispatch.queue_now(given_now);
-        SELECT * INTO newest FROM agent_dispatch.queue_order ORDER BY version DESC LIMIT 1;
-        beginning := pg_snapshot_xmin(pg_current_snapshot());
-        folded := agent_dispatch.queue_fold(newest.since, now);
-        PERFORM agent_dispatch.queue_change(now);
-        claimed := agent_dispatch.queue_claim(receiver, most, newest.claims, now, now + visibility);
-        IF folded OR claimed <> '{}' THEN
-            PERFORM agent_dispatch.queue_note_order(newest, newest.claims + cardinality(claimed), beginning);
+        SELECT * INTO before FROM agent_dispatch.queue_order ORDER BY version DESC LIMIT 1;
+        state := agent_dispatch.queue_fold(before, now);
+        PERFORM agent_dispatch.queue_change(state.gen, now);
+        claimed := agent_dispatch.queue_claim(state.gen, receiver, most, state.claims, now, now + visibility);
+        state.claims := state.claims + cardinality(claimed);
+        state.moves := state.moves + cardinality(claimed);
+        IF clock_timestamp() - began > interval '2 ms' THEN
+            state := agent_dispatch.queue_move_on(state);
         END IF;
+        PERFORM agent_dispatch.queue_keep(before, state);
         RETURN QUERY
         SELECT e.number, e.claimed_at, q.job_id, q.session_id, q.kind, q.payload_ref, q.tenant, q.priority, q.deadline,
             q.attempt, q.enqueued_at
@@ -610,7 +651,7 @@ $$;
 -- class that has any are served, each once, in their order, as many as are wanted; a lane that is alone goes on to be
 -- served.
 CREATE FUNCTION agent_dispatch.queue_claim(
-    receiver text, most integer, claims bigint, now double precision, until double precision
+    now_gen bigint, receiver text, most integer, claims bigint, now double precision, until double precision
 ) RETURNS text[] LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 DECLARE
@@ -626,7 +667,8 @@ BEGIN
         SELECT min(class), array_agg(tenant), array_agg(grp), array_agg(job_id) INTO best, tenants, groups, jobs
         FROM (
             SELECT * FROM agent_dispatch.queue_lane
-            WHERE class = (SELECT class FROM agent_dispatch.queue_lane ORDER BY class LIMIT 1)
+            WHERE gen = now_gen
+                AND class = (SELECT class FROM agent_dispatch.queue_lane WHERE gen = now_gen ORDER BY class LIMIT 1)
             ORDER BY class, served, deadline, enqueued_at, job_id LIMIT most - cardinality(claimed)
         ) AS lane;
         EXIT WHEN best IS NULL;
@@ -634,26 +676,31 @@ BEGIN
             SELECT array_agg(grp), array_agg(job_id) INTO groups, jobs
             FROM (
                 SELECT grp, job_id FROM agent_dispatch.queue_group
-                WHERE tenant = tenants[1] AND class = best
+                WHERE gen = now_gen AND tenant = tenants[1] AND class = best
                 ORDER BY served, deadline, enqueued_at, job_id LIMIT most - cardinality(claimed)
             ) AS ready;
         END IF;
         claimed := claimed || jobs;
         UPDATE agent_dispatch.queue_entry AS e
-        SET state = 2, owner = receiver, claimed_at = now, number = base + place, changes_at = until
+        SET state = 2, owner = receiver, claimed_at = now, number = base + place, changes_at = until,
+            gen = now_gen
         FROM unnest(jobs) WITH ORDINALITY AS chosen (job_id, place) WHERE e.job_id = chosen.job_id;
         UPDATE agent_dispatch.queue_group AS g SET served = base + place, class = NULL
-        FROM unnest(groups) WITH ORDINALITY AS chosen (grp, place) WHERE g.grp = chosen.grp;
+        FROM unnest(groups) WITH ORDINALITY AS chosen (grp, place)
+        WHERE g.gen = now_gen AND g.grp = chosen.grp;
         IF cardinality(tenants) = 1 THEN
-            UPDATE agent_dispatch.queue_tenant SET served = base + cardinality(jobs) WHERE tenant = tenants[1];
+            UPDATE agent_dispatch.queue_tenant SET served = base + cardinality(jobs)
+            WHERE gen = now_gen AND tenant = tenants[1];
         ELSE
             UPDATE agent_dispatch.queue_tenant AS t SET served = base + place
-            FROM unnest(tenants) WITH ORDINALITY AS chosen (tenant, place) WHERE t.tenant = chosen.tenant;
+            FROM unnest(tenants) WITH ORDINALITY AS chosen (tenant, place)
+            WHERE t.gen = now_gen AND t.tenant = chosen.tenant;
         END IF;
-        PERFORM agent_dispatch.queue_refresh_lanes(tenants, array_fill(best, ARRAY[cardinality(tenants)]));
+        PERFORM agent_dispatch.queue_refresh_lanes(now_gen, tenants, array_fill(best, ARRAY[cardinality(tenants)]));
         UPDATE agent_dispatch.queue_lane AS l SET served = t.served
         FROM agent_dispatch.queue_tenant AS t
-        WHERE t.tenant = ANY (tenants) AND l.tenant = t.tenant AND l.class <> best;
+        WHERE t.gen = now_gen AND t.tenant = ANY (tenants)
+            AND l.gen = now_gen AND l.tenant = t.tenant AND l.class <> best;
     END LOOP;
     RETURN claimed;
 END
