@@ -86,14 +86,11 @@ class _Attempt:
         before = self._before()
         if before is not None and before.phase is not SessionPhase.CANCELED:
             return self._guard.checkpoint  # its worker was lost when all but saying so was done
-        record = self._record()
         start = self._begin()
-        stop: StopRequestedError | None = None
-        if record is None:
-            state, stop = self._attended(self._own_assignment(start, before))
-            if state.phase is SessionPhase.FAILED:
-                raise TurnFailedError(_private(state.error or state.detail))
-            record = self._record_of(state)
+        state, stop = self._attended(self._own_assignment(start, before))
+        if state.phase is SessionPhase.FAILED:
+            raise TurnFailedError(_private(state.error or state.detail))
+        record = self._record_of(state)
         report = self._report(record, start)
         if report.commit:
             self._push(report.commit, start.begun)
@@ -110,11 +107,6 @@ class _Attempt:
         except InvalidTurnError as problem:
             logger.warning("what an earlier attempt at %s left can't be used: %s", self._guard.item.id, problem)
             return None
-
-    def _record(self) -> Record | None:
-        """Of an attempt here that had finished when its worker was lost: there is only its work to be pushed."""
-        record = self._records.read(self._name, self._assignment.slice_id)
-        return record if record is not None and record.phase is SessionPhase.MERGED and record.work else None
 
     def _begin(self) -> Start:
         try:
@@ -155,6 +147,8 @@ class _Attempt:
             host.close(0.0)
 
     def _record_of(self, state: SessionState) -> Record:
+        """What is known of it. If an earlier attempt here had finished when its worker was lost, it is that one's, and
+        no agent was started again."""
         record = self._records.read(self._name, self._assignment.slice_id)
         if record is None or record.phase is None:
             raise TryAgainError(_private(f"its session could not be opened: {state.detail or state.error}"))
