@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import signal
 import sys
-from collections.abc import Sequence
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
-    """Run the command that the arguments (by default the program's) name, and exit with its status."""
+def main() -> None:
+    """Run the command that the program's arguments name, and exit with its status."""
     heeds = signal.getsignal(signal.SIGINT) is signal.default_int_handler  # else we were told to ignore it
     if heeds:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
@@ -21,7 +20,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     try:
         if heeds:
             signal.signal(signal.SIGINT, signal.default_int_handler)
-        run(arguments)
+        run()
     except KeyboardInterrupt:
         sys.exit(128 + signal.SIGINT)
     finally:
@@ -31,7 +30,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def worker() -> None:
     """`agent-dispatch-worker`: the command `worker` by another name."""
-    main(["worker", *sys.argv[1:]])
+    sys.argv[:1] = ["slice-dispatch", "worker"]
+    main()
 
 
 if __name__ == "__main__":
