@@ -9,6 +9,10 @@ from harness.fleet.ports import Authority, Transport
 from harness.fleet.queue import TurnQueue
 from harness.fleet.settings import FleetSettings
 
+#: For how long a worker may be silent to Kafka before its partitions are another's: as long as a lease, within what
+#: brokers take by default.
+SHORTEST_SESSION_S, LONGEST_SESSION_S = 6.0, 30.0
+
 
 @attrs.frozen(eq=False)
 class Fleet:
@@ -67,5 +71,8 @@ def _kafka(settings: FleetSettings) -> Transport:
     except ImportError as missing:
         problem = "is kafka, which needs confluent-kafka: install slice-dispatch[kafka]"
         raise InvalidSettingError("TASK_QUEUE_BACKEND", problem) from missing
-    queue = KafkaQueue(settings.kafka_servers, settings.partitions, instance=settings.kafka_instance)
+    session_s = min(LONGEST_SESSION_S, max(SHORTEST_SESSION_S, settings.claim_ttl_s))
+    queue = KafkaQueue(
+        settings.kafka_servers, settings.partitions, instance=settings.kafka_instance, session_s=session_s
+    )
     return KafkaTransport(queue)
