@@ -7,6 +7,7 @@ when its work is on the remote.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -85,7 +86,7 @@ class Clone:
                 )
             if not known:
                 git("config", "remote.origin.url", remote)
-        return cls(folder, remote, attrs.evolve(git, extra={**git.extra, **identity_of(git)}))
+        return cls(folder, remote, unattended(attrs.evolve(git, extra={**git.extra, **identity_of(git)})))
 
     def own_name(self, assignment: Assignment) -> str:
         """What the attempt is known by here, as a graph of its own: hosts of other turns then leave it alone."""
@@ -165,6 +166,14 @@ class Clone:
             return begun, False
         both = combine(self.git, main, begun, "Merge main into the work kept of an earlier attempt")
         return both or main, not both
+
+
+def unattended(git: Git) -> Git:
+    """The same, whose ssh fails rather than ask what nobody would see; unless it was told which ssh to use, and how."""
+    told = any(os.environ.get(name) for name in ("GIT_SSH", "GIT_SSH_COMMAND"))
+    if told or git("config", "--get", "core.sshCommand", ok=(0, 1)).line:
+        return git
+    return attrs.evolve(git, extra={**git.extra, "GIT_SSH_COMMAND": "ssh -o BatchMode=yes"})
 
 
 def checked_remote(remote: str) -> str:

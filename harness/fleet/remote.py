@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 
 from harness.fleet.agent_turn import AgentReport, main_branch, work_branch
-from harness.fleet.clone import ABSENT, STALE
+from harness.fleet.clone import ABSENT, STALE, unattended
 from harness.fleet.errors import InvalidTurnError
 from harness.local.errors import GitError
 from harness.local.record import Record, Records
@@ -19,6 +19,7 @@ class Remote:
 
     def __init__(self, repository: Repository, address: str) -> None:
         self._repository, self._address = repository, address
+        self._git = unattended(repository.git)
         self._records = Records(repository.root)
         self._mutex = threading.Lock()
         self._published: dict[str, str] = {}
@@ -52,7 +53,7 @@ class Remote:
         branch, ref = work_branch(assignment), self.ref_of(assignment)
         words = ("fetch", "--quiet", "--no-tags", "--no-write-fetch-head", "--", self._address)
         try:
-            self._repository.git(*words, f"+refs/heads/{branch}:{ref}")
+            self._git(*words, f"+refs/heads/{branch}:{ref}")
         except GitError as error:
             if ABSENT.search(error.said):
                 raise InvalidTurnError("commit", f"the remote has no branch {branch}") from error
@@ -93,4 +94,4 @@ class Remote:
         return self._repository.tip(record.kept) if record is not None and record.kept else ""
 
     def _push(self, spec: str, *words: str) -> None:
-        self._repository.git("push", "--quiet", "--no-verify", *words, "--", self._address, spec)
+        self._git("push", "--quiet", "--no-verify", *words, "--", self._address, spec)

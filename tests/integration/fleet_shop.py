@@ -29,7 +29,7 @@ from harness.local import LocalSessionHost
 from harness.session import Assignment, SessionState
 from tests.integration.workshop import GRAPH, Repo, Reports, make_repo, until
 
-SETTINGS = FleetSettings(max_depth=100, claim_ttl_s=30.0, renew_interval_s=10.0)
+SETTINGS = FleetSettings(max_depth=100, claim_ttl_s=300.0, renew_interval_s=100.0)
 
 
 class FleetShop:

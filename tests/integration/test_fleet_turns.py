@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,8 +19,10 @@ from harness.fleet.commands import Fail
 from harness.fleet.errors import InvalidSettingError
 from harness.fleet.executors import NotNowError, TurnFailedError
 from harness.fleet.lease import WorkItemLeaseGuard
+from harness.fleet.remote import Remote
 from harness.fleet.work_item import WorkItemState
-from harness.local import NoSessionError
+from harness.local import GitError, NoSessionError
+from harness.local.repository import Repository
 from harness.session import SessionPhase
 from tests.integration.fleet_shop import FleetShop, fleet_shop
 from tests.integration.workshop import GRAPH, Repo, Reports, assignment, in_environment, install_hook, until
@@ -287,6 +290,26 @@ def test_a_clone_is_made_once_and_belongs_to_its_remote(shop: FleetShop, monkeyp
     monkeypatch.setattr("platformdirs.user_data_path", lambda name: shop.folder / "xdg" / name)
     default = Clone.of({"AGENT_DISPATCH_REMOTE": str(shop.remote.path)}).folder
     assert default.parent == shop.folder / "xdg" / "slice-dispatch" / "fleet"
+
+
+def test_ssh_asks_nobody_unless_it_was_told_how(shop: FleetShop, monkeypatch: pytest.MonkeyPatch) -> None:
+    ssh = shop.folder / "bin" / "ssh"
+    ssh.parent.mkdir()
+    ssh.write_text(f'#!/bin/sh\necho "$@" >>{shop.marks}/asked; exit 1\n')
+    ssh.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{ssh.parent}:{os.environ['PATH']}")
+    monkeypatch.delenv("GIT_SSH", raising=False)
+    monkeypatch.delenv("GIT_SSH_COMMAND", raising=False)
+    address = "ssh://example.invalid/shop.git"
+    with pytest.raises(GitError):
+        Clone.open(shop.folder / "ssh.git", address).begin(assignment("one", "true"))
+    with pytest.raises(GitError):
+        Remote(Repository.open(shop.repo.path), address).publish_main(GRAPH)
+    monkeypatch.setenv("GIT_SSH_COMMAND", f"{ssh} -v")
+    with pytest.raises(GitError):
+        Clone.open(shop.folder / "ssh.git", address).begin(assignment("one", "true"))
+    asked = (shop.marks / "asked").read_text().splitlines()
+    assert ["BatchMode=yes" in line for line in asked if "shop.git" in line] == [True, True, False]
 
 
 # -- hints -------------------------------------------------------------------------------------------------------------
