@@ -15,7 +15,7 @@ from dispatch.cli.ending import DONE, INCOMPLETE
 from dispatch.cli.interrupts import Gate, Interrupts
 from harness.fleet.errors import FleetError, NotReadyError
 from harness.fleet.log import log_to_stderr
-from harness.fleet.opening import Fleet
+from harness.fleet.opening import Fleet, open_fleet
 from harness.fleet.preflight import prepared
 from harness.fleet.privacy import Redactor
 from harness.fleet.worker import Worker
@@ -78,9 +78,9 @@ def _beside(interrupts: Interrupts, call: Callable[[], bool]) -> Iterator[Future
 
 
 @contextlib.contextmanager
-def _closing(fleet: Fleet) -> Iterator[None]:
+def _closing(fleet: Fleet) -> Iterator[Fleet]:
     try:
-        yield
+        yield fleet
     finally:
         with contextlib.suppress(FleetError):  # all is written down; a connection that is gone needs no closing
             fleet.close()
@@ -88,23 +88,25 @@ def _closing(fleet: Fleet) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _metrics(fleet: Fleet, port: int | None, address: str) -> Iterator[None]:
-    """Served during the block. Raises `NotReadyError`."""
+    """Served during the block, from connections of their own: to count takes a while, and turns are not to wait for it.
+    Raises `NotReadyError`."""
     if port is None:
         yield
         return
     try:
         from harness.fleet.metrics import serve_metrics
-
-        end = serve_metrics(fleet.authority, fleet.transport, port, address)
     except ImportError as missing:
         raise NotReadyError(["--metrics-port needs prometheus-client: install slice-dispatch[metrics]"]) from missing
-    except OSError as taken:
-        problem = f"--metrics-port {port}: {taken.strerror}; name another port, or --metrics-address"
-        raise NotReadyError([problem]) from taken
-    try:
-        yield
-    finally:
-        end()
+    with _closing(open_fleet(fleet.settings)) as apart:
+        try:
+            end = serve_metrics(apart.authority, apart.transport, port, address)
+        except OSError as taken:
+            problem = f"--metrics-port {port}: {taken.strerror}; name another port, or --metrics-address"
+            raise NotReadyError([problem]) from taken
+        try:
+            yield
+        finally:
+            end()
 
 
 def _leave(status: int) -> None:
