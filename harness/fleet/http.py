@@ -23,6 +23,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from harness.fleet import jobs
+from harness.fleet.counting import Counts
 from harness.fleet.errors import (
     FleetUnavailableError,
     InvalidTurnError,
@@ -51,7 +52,7 @@ def fleet_app(
     """
     if token is not None and not token:
         raise InvalidTurnError("token", "must not be empty; leave it out if others see to who may ask")
-    desk = _Desk(authority, transport, backend, token, tenant)
+    desk = _Desk(authority, transport, backend, token, tenant, Counts(authority))
     return Starlette(
         routes=[
             Route("/api/graph/jobs", desk.jobs, methods=["GET", "POST"]),
@@ -71,6 +72,7 @@ class _Desk:
     backend: str
     token: str | None = attrs.field(repr=False)
     tenant: str | None
+    counts: Counts
     limiter: CapacityLimiter = attrs.field(factory=lambda: CapacityLimiter(CALLS))
 
     async def jobs(self, request: Request) -> Response:
@@ -82,7 +84,7 @@ class _Desk:
         self._admit(request)
         if self.tenant is not None:
             raise HTTPException(404, "there is no such place")
-        return await self._answered(partial(topology, self.authority, self.transport, self.backend))
+        return await self._answered(partial(topology, self.authority, self.transport, self.backend, self.counts))
 
     def _admit(self, request: Request) -> None:
         if self.token is None:

@@ -1,7 +1,8 @@
 """What the fleet is like, for Prometheus. Needs the extra `metrics` (prometheus-client).
 
 Every number is read when it is asked for, from the authority and the transport, so that all workers tell the same and
-none of them has to remember anything. What can't be read is left out, and `agent_dispatch_up` says so.
+none of them has to remember anything (`Counts` has more on what takes long). What can't be read is left out, and
+`agent_dispatch_up` says so.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from prometheus_client import CollectorRegistry, start_http_server
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from harness.fleet.counting import Counts
 from harness.fleet.errors import FleetError
 from harness.fleet.ports import KEPT_S, Registry, Tally, Transport
 from harness.fleet.work_item import WorkItemState
@@ -34,12 +36,12 @@ class FleetCollector(Collector):
     """To be registered with a `CollectorRegistry`."""
 
     def __init__(self, registry: Registry, transport: Transport) -> None:
-        self._registry, self._transport = registry, transport
+        self._registry, self._transport, self._counts = registry, transport, Counts(registry)
         self._mutex = threading.Lock()  # of several that ask at once, one goes to the databases at a time
 
     def collect(self) -> Iterator[Metric]:
         with self._mutex:
-            tally, depth = _read(self._registry.tally), _read(self._transport.depth)
+            tally, depth = _read(self._counts.tally), _read(self._transport.depth)
             alive = None if tally is None else _read(lambda: self._alive(tally.at))
         up = GaugeMetricFamily("agent_dispatch_up", "Whether it can be read", labels=["part"])
         up.add_metric(["authority"], float(tally is not None and alive is not None))

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from harness.fleet.counting import Counts
 from harness.fleet.errors import FleetError
 from harness.fleet.jobs import Document, counted
 from harness.fleet.ports import KEPT_S, Registry, Transport, WorkerPresence
 
 
-def topology(registry: Registry, transport: Transport, backend: str) -> Document:
-    """Times are Unix seconds by the authority's clock. `depth` is null if it can't be read: never a guess."""
-    tally = registry.tally()
+def topology(registry: Registry, transport: Transport, backend: str, counts: Counts | None = None) -> Document:
+    """Times are Unix seconds by the authority's clock. `depth` is null if it can't be read: never a guess.
+
+    Who asks again and again gives the `counts` to ask, the same each time.
+    """
+    tally = registry.tally() if counts is None else counts.tally()
     return {
         "at": tally.at,
         "transport": backend,
