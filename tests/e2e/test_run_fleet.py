@@ -42,12 +42,13 @@ def fleet(desk: Desk) -> Iterator[Desk]:
     desk.env |= {
         "STATE_DB_URI": f"sqlite:///{desk.folder / 'state.db'}",
         "TASK_QUEUE_URI": f"sqlite:///{desk.folder / 'queue.db'}",
-        "AGENT_DISPATCH_CLAIM_TTL_S": "3",
-        "AGENT_DISPATCH_RENEW_INTERVAL_S": "0.5",
         "AGENT_DISPATCH_REMOTE": str(remote),
         "XDG_DATA_HOME": str(desk.folder / "data"),
     }
     yield desk
+
+
+SHORT = {"AGENT_DISPATCH_CLAIM_TTL_S": "6", "AGENT_DISPATCH_RENEW_INTERVAL_S": "0.5"}  # for a worker that is killed
 
 
 def worker(desk: Desk, name: str) -> subprocess.Popen[str]:
@@ -73,6 +74,7 @@ def work_branches(desk: Desk) -> str:
 
 
 def test_two_workers_finish_a_graph_though_one_of_them_is_killed(fleet: Desk) -> None:
+    fleet.env |= SHORT
     workers = {process.pid: process for process in (worker(fleet, "one"), worker(fleet, "two"))}
     run = fleet.start("run", fleet.plan(PLAN), "--fleet")
     until(lambda: fleet.mark("pid").exists() and fleet.mark("pid").read_text().endswith("\n"), run)
@@ -128,6 +130,7 @@ command = ["sh", "-c", "mkdir $MARKS/first && echo 1 >part && echo $PPID >$MARKS
 
 def test_a_worker_that_comes_back_goes_on_from_what_its_killed_predecessor_left(fleet: Desk) -> None:
     """It was never pushed; and the agent that outlived its worker is ended."""
+    fleet.env |= SHORT
     first = worker(fleet, "one")
     run = fleet.start("run", fleet.plan(LOST), "--fleet")
     until(lambda: fleet.mark("pid").exists() and fleet.mark("pid").read_text().endswith("\n"), run)
@@ -160,7 +163,7 @@ def test_a_scheduler_that_is_killed_loses_no_turn(fleet: Desk) -> None:
     ("name", "value", "words"),
     [
         ("TASK_QUEUE_BACKEND", "carrier-pigeons", "TASK_QUEUE_BACKEND: is none of sqlite, postgres, kafka"),
-        ("AGENT_DISPATCH_RENEW_INTERVAL_S", "2", "AGENT_DISPATCH_RENEW_INTERVAL_S: is 2; it may be a third of"),
+        ("AGENT_DISPATCH_RENEW_INTERVAL_S", "50", "AGENT_DISPATCH_RENEW_INTERVAL_S: is 50; it may be a third of"),
         ("STATE_DB_URI", "mysql://x", "STATE_DB_URI: names no database"),
         ("AGENT_DISPATCH_REMOTE", "", "AGENT_DISPATCH_REMOTE: is not set, and this repository has no remote 'origin'"),
         ("AGENT_DISPATCH_REMOTE", "--upload-pack=x", "AGENT_DISPATCH_REMOTE: is no address of a git repository"),

@@ -217,6 +217,17 @@ def test_the_holder_outdoes_whoever_pushed_late(shop: FleetShop) -> None:
     assert clone.push(one, ours, "") == "", "again, no harm"
 
 
+def test_a_turn_whose_branch_was_moved_by_somebody_late_is_merged_as_its_holder_left_it(shop: FleetShop) -> None:
+    late = (
+        "echo late >late.txt && git add . && git commit -qm late"
+        f" && git push -q {shop.remote.path} HEAD:refs/heads/dispatch/{GRAPH}/work/one/1 && git reset -q --hard HEAD~1"
+    )
+    shop.worker()
+    (state,) = shop.run(assignment("one", f"{late} && echo 1 >one.txt"))
+    assert state.phase is SessionPhase.MERGED
+    assert shop.repo.files() == ["a.txt", "one.txt"]
+
+
 # -- lost workers ------------------------------------------------------------------------------------------------------
 
 
