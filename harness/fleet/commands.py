@@ -28,10 +28,12 @@ class Withdraw:
 
 @attrs.frozen
 class Deliver:
-    """A delivery of it was admitted."""
+    """A delivery of it was admitted. No change if it was claimed since it had the `epoch`: then that delivery is used
+    up, and if it is ready again it needs another. None: whatever its epoch."""
 
     item_id: str
     tenant: str
+    epoch: int | None = None
 
 
 @attrs.frozen

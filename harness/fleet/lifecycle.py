@@ -78,7 +78,8 @@ def step(item: WorkItem | None, command: Command, now: float) -> Step:
             unborn = item.state in (State.READY, State.SUBMITTED) and item.epoch == 0 and not item.delivered
             return Step(None if unborn else item)
         case Deliver():
-            return Step(item.but(delivered=True) if item.state is State.READY else item)
+            meant = item.state is State.READY and command.epoch in (None, item.epoch)
+            return Step(item.but(delivered=True) if meant else item)
         case Hand():
             return Step(item.but(handed_at=now))
         case Release():

@@ -2,12 +2,17 @@
 
 Between the two writes a process may die. Then the item is there without a delivery: submitting it again delivers it,
 and if nobody does, a worker's pump will, once `HANDED_S` have passed in which its submitter would have.
+
+That it was delivered is therefore written down only of what waits for some time. Most turns have begun by then.
 """
 
 from __future__ import annotations
 
+import math
 import threading
-from collections.abc import Sequence
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
 
 from harness.fleet.commands import Deliver, Submit, Withdraw
 from harness.fleet.errors import QueueFullError
@@ -15,16 +20,28 @@ from harness.fleet.ports import Result, Transport, WorkItems
 from harness.fleet.work_item import Submission, WorkItem, WorkItemState
 
 HANDED_S = 30.0  #: how long whoever took on an item's delivery has for it
-_KEPT_NOTES = 100  #: of deliveries that were admitted, until they're written down with something else
+NOTED_S = HANDED_S / 3  #: how long a note of an admitted delivery is kept before it is written down
+_BESIDE = 100  #: so many notes at most are written down with something else, at no cost of a transaction
+_KEPT_NOTES = 10_000  #: at most
 
 
 class TurnQueue:
-    """Submits turns to an authority and its transport. May be used from any thread."""
+    """Submits turns to an authority and its transport. May be used from any thread.
 
-    def __init__(self, work_items: WorkItems, transport: Transport, max_depth: int) -> None:
-        self._work_items, self._transport, self._max_depth = work_items, transport, max_depth
+    `clock` tells how long a note is kept, in seconds from whenever.
+    """
+
+    def __init__(
+        self,
+        work_items: WorkItems,
+        transport: Transport,
+        max_depth: int,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._work_items, self._transport, self._max_depth, self._clock = work_items, transport, max_depth, clock
         self._mutex = threading.Lock()
-        self._admitted: list[Deliver] = []
+        self._notes: deque[tuple[float, Deliver]] = deque()  # of admitted deliveries, the oldest first
 
     def submit(self, submission: Submission) -> WorkItem:
         """The item as it stands; submitted again, it is no other. Raises `QueueFullError`, `ItemExistsError`, ..."""
@@ -55,8 +72,7 @@ class TurnQueue:
 
     def flush(self) -> None:
         """Write down which deliveries were admitted. Until then a pump may deliver them again, which does no harm."""
-        with self._mutex:
-            notes, self._admitted = self._admitted, []
+        notes = self._taken(math.inf)
         if notes:
             self._work_items.perform(notes)
 
@@ -69,19 +85,29 @@ class TurnQueue:
         return tuple(results.get(submission.id, full) for submission in submissions)
 
     def _perform(self, commands: Sequence[Submit] | Sequence[Withdraw]) -> tuple[Result, ...]:
-        """Together with the notes there are, at no cost of a transaction."""
+        """Together with notes that are due."""
         if not commands:
             return ()
-        with self._mutex:
-            notes, self._admitted = self._admitted, []
+        notes = self._taken(self._clock() - NOTED_S, _BESIDE)
         return self._work_items.perform([*commands, *notes])[: len(commands)]
 
     def _note(self, items: Sequence[WorkItem]) -> None:
+        now = self._clock()
         with self._mutex:
-            self._admitted += [Deliver(item.id, item.tenant) for item in items]
-            enough = len(self._admitted) >= _KEPT_NOTES
+            self._notes += [(now, Deliver(item.id, item.tenant, item.epoch)) for item in items]
+            enough = len(self._notes) > _KEPT_NOTES or (
+                len(self._notes) > _BESIDE and self._notes[_BESIDE][0] < now - NOTED_S
+            )
         if enough:
             self.flush()
+
+    def _taken(self, before: float, most: float = math.inf) -> list[Deliver]:
+        """The notes from before then."""
+        taken: list[Deliver] = []
+        with self._mutex:
+            while self._notes and self._notes[0][0] < before and len(taken) < most:
+                taken.append(self._notes.popleft()[1])
+        return taken
 
 
 def _waits_for_delivery(item: Result) -> bool:

@@ -99,6 +99,18 @@ def test_the_moves_that_happen_are_exactly_those_of_the_table() -> None:
     assert composed <= moves
 
 
+@pytest.mark.parametrize(
+    ("fields", "epoch", "delivered"),
+    [({}, 0, True), ({"epoch": 3}, 3, True), ({"epoch": 3}, 2, False), ({"epoch": 3}, None, True)],
+)
+def test_a_note_of_a_delivery_is_void_once_a_claim_has_used_it_up(
+    fields: dict[str, object], epoch: int | None, delivered: bool
+) -> None:
+    after = step(in_state(State.READY, **fields), Deliver("a", "t", epoch), NOW).item
+    assert after is not None
+    assert after.delivered is delivered
+
+
 def test_nothing_that_is_refused_says_anything_but_why() -> None:
     allowed = (ItemExistsError, WrongStateError, NotDueError, HeldElsewhereError, LeaseLostError)
     kinds = set()
