@@ -21,6 +21,7 @@ from harness.fleet.turn import Turns
 logger = logging.getLogger(__name__)
 
 LOOK_S = 1.0  #: between two looks for what is overtaken or undelivered, more or less
+PAUSE_S = 0.05  #: between two looks for what is undelivered, however often it is said that there may be something
 MOST = 500  #: items at a time
 
 
@@ -40,9 +41,9 @@ class Keeper:
         presence: Callable[[], WorkerPresence],
     ) -> None:
         self._authority, self._transport, self._settings, self._turns = authority, transport, settings, turns
-        self._asked, self._ending = threading.Event(), False
+        self._asked, self._ending = threading.Event(), threading.Event()
         self._presence = presence
-        self._renewed_at, self._beat_at = time.monotonic(), -math.inf
+        self._renewed_at, self._beat_at, self._recover_at = time.monotonic(), -math.inf, -math.inf
         self._thread = threading.Thread(target=guarded, args=(self._run,), name="fleet-keeper")
 
     def start(self) -> None:
@@ -53,26 +54,34 @@ class Keeper:
         self._asked.set()
 
     def stop(self) -> None:
-        self._ending = True
+        self._ending.set()
         self._asked.set()
         self._thread.join()
 
     def _run(self) -> None:
-        while not self._ending:
+        while not self._ending.is_set():
+            looked_at = time.monotonic()
             try:
-                if time.monotonic() - self._renewed_at >= self._settings.renew_interval_s:
-                    self.renew()
-                if time.monotonic() - self._beat_at >= self._settings.renew_interval_s:
-                    self.beat()
-                self.recover()
+                self._keep_up()
                 self.deliver()
             except FleetUnavailableError as problem:
                 logger.warning("%s", problem)
-            wait_s = min(LOOK_S * random.uniform(0.7, 1.3), self._settings.renew_interval_s / 2)
-            self._asked.wait(wait_s)
+            self._asked.wait(min(max(0.0, self._recover_at - looked_at), self._settings.renew_interval_s / 2))
+            self._ending.wait(looked_at + PAUSE_S - time.monotonic())
             self._asked.clear()
         with contextlib.suppress(FleetUnavailableError):  # then it is taken for gone when it is silent for long enough
             self._authority.leave(self._presence().token)
+
+    def _keep_up(self) -> None:
+        """What is due by time."""
+        now = time.monotonic()
+        if now - self._renewed_at >= self._settings.renew_interval_s:
+            self.renew()
+        if now - self._beat_at >= self._settings.renew_interval_s:
+            self.beat()
+        if now >= self._recover_at:
+            self._recover_at = now + LOOK_S * random.uniform(0.7, 1.3)
+            self.recover()
 
     def renew(self) -> None:
         """Of all turns under way, the lease and the delivery. What has not been renewed for as long as a lease lasts is
@@ -114,6 +123,8 @@ class Keeper:
         if not items:
             return
         admitted = self._transport.put_many([item.envelope(item.handed_at) for item in items], self._settings.max_depth)
-        delivered = [Deliver(item.id, item.tenant) for item, there in zip(items, admitted, strict=True) if there]
-        if delivered:
-            self._authority.perform(delivered)
+        notes = [
+            Deliver(item.id, item.tenant, item.epoch) for item, there in zip(items, admitted, strict=True) if there
+        ]
+        if notes:
+            self._authority.perform(notes)
