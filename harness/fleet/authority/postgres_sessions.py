@@ -30,60 +30,66 @@ class PostgresSessionLocks:
         self._wire: Wire | None = None  # on which `_mine` are locked
 
     def lock(self, sessions: Sequence[Session]) -> tuple[bool, ...]:
-        return self._client.lasting(lambda: tuple([self._try(session) for session in sessions]))
+        return self._client.lasting(lambda: self._try(sessions))
 
     def seize(self, sessions: Sequence[Session]) -> tuple[bool, ...]:
         return self._client.lasting(lambda: tuple([self._seize(session) for session in sessions]))
 
     def unlock(self, sessions: Sequence[Session]) -> None:
-        def step() -> None:
-            for session in sessions:
-                self._unlock(session)
-
-        self._client.lasting(step)
+        self._client.lasting(lambda: self._unlock(sessions))
 
     def close(self) -> None:
         self._mine.clear()
         self._client.close()
 
-    def _try(self, session: Session) -> bool:
+    def _try(self, sessions: Sequence[Session]) -> tuple[bool, ...]:
+        """Of one that is named twice, the first is asked for."""
         self._lock_again()
-        if session in self._mine:
-            return False
-        if self._ask("lock_session", self._client.wire.server_pid, *session):
-            self._mine.add(session)
-            return True
-        return False
+        answers = [False] * len(sessions)
+        others = {session: place for place, session in reversed([*enumerate(sessions)]) if session not in self._mine}
+        pid = self._client.wire.server_pid
+        for session, answer in zip(others, self._ask("lock_session", [(pid, *each) for each in others]), strict=True):
+            if not answer[0]:
+                raise TERMS.error(
+                    f"{self._client.location.url} hands out connections by transaction, which locks don't outlive; name"
+                    " the server itself in STATE_DB_URI"
+                )
+            if answer[1]:
+                self._mine.add(session)
+                answers[others[session]] = True
+        return tuple(answers)
 
     def _seize(self, session: Session) -> bool:
-        if self._try(session):
+        if self._try([session])[0]:
             return True
         if session in self._mine:
             return False
-        self._ask("cut_off_holder", *session)
-        return self._try(session)
+        self._ask("cut_off_holder", [session])
+        return self._try([session])[0]
 
-    def _unlock(self, session: Session) -> None:
+    def _unlock(self, sessions: Sequence[Session]) -> None:
         self._lock_again()
-        if session in self._mine:
-            self._mine.discard(session)
-            assert self._ask("unlock_session", *session), "it was locked on this connection"
+        ours = [session for session in dict.fromkeys(sessions) if session in self._mine]
+        self._mine.difference_update(ours)
+        answers = self._ask("unlock_session", ours)
+        assert all(answer[0] for answer in answers), "they were locked on this connection"
 
     def _lock_again(self) -> None:
         if self._client.wire is not self._wire:
             mine, self._mine, self._wire = self._mine, set(), self._client.wire
-            for session in sorted(mine):
-                self._try(session)
+            self._try(sorted(mine))
 
-    def _ask(self, block: str, *values: str | int) -> bool:
-        (result,) = self._client.run([statement(SQL[block], *values)])
-        rows = self._client.wire.rows(result)
-        if block == "lock_session" and not rows[0][0]:
-            raise TERMS.error(
-                f"{self._client.location.url} hands out connections by transaction, which locks don't outlive; name the"
-                " server itself in STATE_DB_URI"
-            )
-        return bool(rows and rows[0][-1])
+    def _ask(self, block: str, asked: Sequence[tuple[str | int, ...]]) -> list[tuple[bool, ...]]:
+        """The same of each, in one exchange; the first row of each answer, empty if there is none."""
+        if not asked:
+            return []
+        try:
+            results = self._client.run([statement(SQL[block], *values) for values in asked])
+        except RefusedError:
+            if len(asked) > 1:
+                self._client.close()  # nobody knows which of them were locked: none, then, and again what was before
+            raise
+        return [next(iter(self._client.wire.rows(result)), ()) for result in results]
 
 
 class PostgresWatch:
