@@ -272,7 +272,7 @@ def test_a_lost_lease_writes_nothing_and_its_delivery_stays(rig: Rig) -> None:
     assert isinstance(item, WorkItem), item
     assert turns.guards["a"].wait(LIMIT_S)  # the keeper found out
     turns.end("a")
-    rig.until(lambda: worker.counts["lease_lost"] == 1)
+    rig.until(lambda: worker.counts["lease_lost"] == 1 and worker.busy == 0)  # and has given it back
     assert rig.item("a").owner == "them"
     assert rig.transport.depth() == 1
     rig.items.perform([Succeed(item.lease, "theirs")])
