@@ -44,6 +44,10 @@ LOOK_S = 0.2  #: between two looks whether the turn is to stop: at flags of this
 ASK_S = 1.0  #: between two looks at the authority, for messages and whether the turn is to stop
 REACH_S = 1.0  #: before the authority or the remote is tried again when it was out of reach
 PUSH_LIMIT_S = 120.0  #: for a remote that is out of reach; then another attempt pushes what is kept here
+HIDDEN = (
+    "STATE_DB_URI",
+    "TASK_QUEUE_URI",
+)  #: variables that may hold a password, and are none of an agent's
 ELSEWHERE_S = 30.0  #: before a turn comes again that this worker is not set up for, or whose remote it can't reach
 
 
@@ -89,6 +93,7 @@ class _Attempt:
         start = self._begin()
         state, stop = self._attended(self._own_assignment(start, before))
         if state.phase is SessionPhase.FAILED:
+            self._clone.forget(self._assignment, "")
             raise TurnFailedError(_private(state.error or state.detail))
         record = self._record_of(state)
         report = self._report(record, start)
@@ -122,15 +127,16 @@ class _Attempt:
     # -- the session ---------------------------------------------------------------------------------------------------
 
     def _own_assignment(self, start: Start, before: AgentReport | None) -> Assignment:
-        """The assignment as the clone's host gets it: of a graph of its own, and not verified, which comes after the
-        merge into main."""
+        """The assignment as the clone's host gets it: of a graph of its own, not verified, which comes after the merge
+        into main, and without the way to the fleet's databases."""
         told = [self._assignment.task]
         if before is not None and before.note:
             told.append(f"An earlier attempt was stopped, and left this note:\n{before.note}")
         if start.conflict:
             ref = self._clone.work_ref(self._assignment)
             told.append(f"Earlier work and main conflict, so this begins from main; see: git diff {start.main}...{ref}")
-        recipe = attrs.evolve(self._assignment.recipe, verify=())
+        recipe = self._assignment.recipe
+        recipe = attrs.evolve(recipe, verify=(), env=(*((name, "") for name in HIDDEN), *recipe.env))
         return attrs.evolve(self._assignment, graph_id=self._name, recipe=recipe, task="\n\n".join(told))
 
     def _attended(self, assignment: Assignment) -> tuple[SessionState, StopRequestedError | None]:

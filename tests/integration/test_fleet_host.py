@@ -186,6 +186,14 @@ def test_a_pull_request_is_reported_and_its_branch_is_here(shop: FleetShop) -> N
     assert shop.repo.show(state.branch, "one.txt") == "1"
 
 
+def test_an_agent_is_not_told_the_way_to_the_fleets_databases(shop: FleetShop, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STATE_DB_URI", "postgresql://u:secret@db/x")
+    monkeypatch.setenv("TASK_QUEUE_URI", "postgresql://u:secret@db/y")
+    shop.worker()
+    (state,) = shop.run(assignment("one", "env >told; ! grep secret told"))
+    assert state.phase is SessionPhase.MERGED, state
+
+
 # -- ends that are not work --------------------------------------------------------------------------------------------
 
 
@@ -194,6 +202,7 @@ def test_what_another_attempt_would_not_mend_has_failed(shop: FleetShop) -> None
     (state,) = shop.run(assignment("one", "no-such-agent", "now"))
     assert state.phase is SessionPhase.FAILED
     assert state.error.startswith("command not found: 'no-such-agent'")
+    assert shop.clone().git("for-each-ref").line == ""
 
 
 def test_what_an_executor_gives_up_has_failed_with_its_cause(shop: FleetShop) -> None:
