@@ -46,6 +46,7 @@ Answer = TypeVar("Answer")
 
 LOOK_S = 1.0  #: how long the feeder waits for a delivery before it looks whether it is still wanted
 AGAIN_S = 1.0  #: before a delivery comes again whose item, or whose session, somebody works on
+ELSEWHERE_S = 5.0  #: before a turn comes again that another worker may have the executor for
 REACH_S = 0.5  #: before the authority or the transport is tried again when it was out of reach
 LAST_WORDS_S = 5.0  #: for turns that were asked to stop, and for what is still to be written down
 
@@ -334,7 +335,7 @@ class Worker:
         item, lease = turn.guard.item, turn.guard.lease
         executor = self._executors.get(item.kind)
         if executor is None:
-            return Retry(lease, f"this worker has no executor of kind {item.kind!r}")
+            return Defer(lease, f"this worker has no executor of kind {item.kind!r}", ELSEWHERE_S)
         try:
             payload = self._payload(item)
         except FleetUnavailableError:

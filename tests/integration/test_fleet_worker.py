@@ -21,7 +21,7 @@ from harness.fleet.queue import HANDED_S, TurnQueue
 from harness.fleet.settings import FleetSettings
 from harness.fleet.transport.memory import MemoryTransport
 from harness.fleet.work_item import Submission, WorkItem, WorkItemState
-from harness.fleet.worker import Worker
+from harness.fleet.worker import ELSEWHERE_S, Worker
 
 LIMIT_S = 20.0
 SETTINGS = FleetSettings(claim_ttl_s=60.0, renew_interval_s=0.05, max_depth=100)
@@ -246,10 +246,17 @@ def test_an_attempt_that_failed_is_tried_again_when_it_is_due(rig: Rig) -> None:
     assert (item.result, item.attempt, item.failures) == ("at last", 2, 1)
 
 
-def test_a_kind_that_nobody_knows_ends_as_a_dead_letter(rig: Rig) -> None:
+def test_a_kind_that_this_worker_does_not_know_is_left_to_others_unharmed(rig: Rig) -> None:
     rig.worker(quick)
-    rig.submit("a", kind="unheard of", max_attempts=1)
-    assert "no executor of kind 'unheard of'" in rig.ends("a", WorkItemState.DEAD_LETTER).cause
+    rig.submit("a", kind="of others", max_attempts=1)
+    rig.until(lambda: "no executor of kind 'of others'" in rig.item("a").cause)
+    item = rig.item("a")
+    assert (item.state, item.failures) == (WorkItemState.READY, 0)
+    rig.until(lambda: rig.transport.depth() == 0)
+    assert rig.workers[0].drain(0.0)
+    rig.worker(quick, **{"of others": quick})
+    rig.now += ELSEWHERE_S + 1
+    rig.ends("a")
 
 
 def test_what_waited_for_a_success_runs_at_once(rig: Rig) -> None:
