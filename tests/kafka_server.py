@@ -24,8 +24,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import platformdirs
-from confluent_kafka import KafkaException
-from confluent_kafka.admin import AdminClient
+from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 LIMIT_S = 40.0
 JAVA = 17  #: the oldest that Kafka 4 runs on
@@ -94,7 +93,7 @@ class KafkaServer:
         return self._log.read_text("utf-8", "replace")
 
     def start(self) -> None:
-        """Returns once it takes requests."""
+        """Returns once it takes requests, those of groups as well."""
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(
                 self._command("kafka.Kafka", str(self._properties)),
@@ -208,11 +207,20 @@ def _free_ports() -> tuple[int, int]:
 
 
 def answers(bootstrap: str) -> bool:
-    """Whether a broker there takes requests. A new client each time: an old one waits ever longer between its tries."""
+    """Whether a broker there takes requests. A new client each time: an old one waits ever longer between its tries.
+
+    The first to ask for a group has the broker make the topic that it keeps groups in.
+    """
     host, port = bootstrap.split(":")
+    settings = {"bootstrap.servers": bootstrap, "group.id": "any", "log_level": 0}
     try:
         socket.create_connection((host, int(port)), 1).close()
-        return bool(AdminClient({"bootstrap.servers": bootstrap, "log_level": 0}).list_topics(timeout=2).brokers)
+        client = Consumer(settings)
+        try:
+            client.committed([TopicPartition("any", 0)], timeout=5)
+            return bool(client.list_topics(timeout=2).brokers)
+        finally:
+            client.close()
     except (OSError, KafkaException):
         return False
 

@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import attrs
 import pytest
-from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
+from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
@@ -73,6 +73,14 @@ def receipts(deliveries: Sequence[Delivery]) -> list[Receipt]:
 def partition(delivery: Delivery) -> int:
     """Where it was."""
     return int(delivery.receipt.place.split(":")[1].split("@")[0])
+
+
+def partitions(place: KafkaQueue) -> int:
+    cluster = KafkaCluster(place)
+    try:
+        return cluster.partitions()
+    finally:
+        cluster.close()
 
 
 def in_partitions(place: KafkaQueue) -> None:
@@ -217,7 +225,7 @@ def test_new_partitions_are_noticed_and_never_taken_away(kafka_broker: str, open
     found = work_off(worker, 4)
     assert sorted(map(partition, found)) == [0, 1, 2, 3]
     opened(place)
-    assert KafkaCluster(place).partitions() == 4
+    assert partitions(place) == 4
 
 
 def test_those_who_make_the_topic_at_once_get_the_most_that_one_wants(kafka_broker: str, opened: Open) -> None:
@@ -230,7 +238,7 @@ def test_those_who_make_the_topic_at_once_get_the_most_that_one_wants(kafka_brok
 
     with ThreadPoolExecutor(6) as pool:
         list(pool.map(make, [1, 3, 6, 2, 6, 5]))
-    assert KafkaCluster(place).partitions() == 6
+    assert partitions(place) == 6
 
 
 def test_a_session_has_the_partition_that_javas_client_would_give_it(kafka_broker: str, opened: Open) -> None:
@@ -255,11 +263,12 @@ def test_a_session_has_the_partition_that_javas_client_would_give_it(kafka_broke
 
 def committed(place: KafkaQueue) -> list[int]:
     """Of each partition."""
-    asked = [TopicPartition(place.topic, number) for number in range(place.partitions)]
-    (answer,) = (
-        admin(place.servers).list_consumer_group_offsets([ConsumerGroupTopicPartitions(place.group, asked)]).values()
-    )
-    return [found.offset for found in answer.result(LIMIT_S).topic_partitions]
+    reader = Consumer({"bootstrap.servers": place.servers, "group.id": place.group, "log_level": 0})
+    try:
+        asked = [TopicPartition(place.topic, number) for number in range(place.partitions)]
+        return [found.offset for found in reader.committed(asked, timeout=LIMIT_S)]
+    finally:
+        reader.close()
 
 
 def test_nothing_is_committed_but_what_was_acknowledged(kafka_broker: str) -> None:
@@ -379,6 +388,7 @@ def test_what_comes_while_a_flush_is_under_way_shares_the_next(kafka_broker: str
     assert cluster.asked == 2
     assert cluster.depth() == 5
     producer.close()
+    cluster.close()
 
 
 # -- poison ------------------------------------------------------------------------------------------------------------

@@ -29,7 +29,11 @@ class KafkaTransport:
     def __init__(self, queue: KafkaQueue) -> None:
         self._queue = queue
         self._cluster = KafkaCluster(queue)
-        self._cluster.prepare()
+        try:
+            self._cluster.prepare()
+        except BaseException:
+            self._cluster.close()
+            raise
         self._producer = KafkaProducer(queue, self._cluster)
         self._joining = threading.Lock()
         self._consumer: KafkaConsumer | None = None
@@ -62,11 +66,14 @@ class KafkaTransport:
 
     def close(self) -> None:
         with self._joining:
-            self._is_closed = True
+            was_closed, self._is_closed = self._is_closed, True
             consumer = self._consumer
+        if was_closed:
+            return
         if consumer is not None:
             consumer.close()
         self._producer.close()
+        self._cluster.close()
 
     def _joined(self) -> KafkaConsumer:
         with self._joining:

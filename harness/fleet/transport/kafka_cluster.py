@@ -9,11 +9,11 @@ from concurrent.futures import Future
 from typing import Any, TypeVar
 
 import attrs
-from confluent_kafka import ConsumerGroupTopicPartitions, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]  # public, its stubs forgot
 from confluent_kafka.cimpl import NewPartitions, NewTopic
 
-from harness.fleet.errors import FleetUnavailableError
+from harness.fleet.errors import FleetBrokenError, FleetUnavailableError
 from harness.fleet.transport.kafka_errors import is_missing, is_settling, meaning, reason
 
 TOPIC = "agent_turns"
@@ -70,6 +70,16 @@ class KafkaCluster:
         settings = queue.client()
         del settings["allow.auto.create.topics"]  # a consumer's setting
         self._admin = AdminClient(settings)
+        # It never subscribes, so the group does not hear of it. The admin client has a call for the same, by which
+        # librdkafka 2.16 ends the whole process where the group's coordinator is not known yet: its bug 5040.
+        self._reader = Consumer({**queue.client(), "group.id": queue.group})
+        self._reading = threading.Lock()  # it is for one thread at a time
+        self._is_closed = False
+
+    def close(self) -> None:
+        with self._reading:
+            self._is_closed = True
+            self._reader.close()
 
     def prepare(self) -> None:
         """The topic is there, with as many partitions as were asked for or more: their number only grows."""
@@ -102,12 +112,14 @@ class KafkaCluster:
         return sum(lag(starts[number], ends[number], committed.get(number)) for number in ends)
 
     def _committed(self, places: list[TopicPartition]) -> dict[int, int]:
-        asked = ConsumerGroupTopicPartitions(self._queue.group, places)
-        (answer,) = self._answers(lambda: self._admin.list_consumer_group_offsets([asked], **self._limits()).values())
-        for place in answer.topic_partitions:
+        with self._reading:
+            if self._is_closed:
+                raise FleetBrokenError("the transport was closed; open another")
+            found = self._asked(lambda: self._reader.committed(places, timeout=self._queue.patience_s))
+        for place in found:
             if place.error is not None:
                 raise meaning(place.error)
-        return {place.partition: place.offset for place in answer.topic_partitions if place.offset >= 0}
+        return {place.partition: place.offset for place in found if place.offset >= 0}
 
     def _offsets(self, places: list[TopicPartition], which: OffsetSpec) -> dict[int, int]:
         asked = dict.fromkeys(places, which)

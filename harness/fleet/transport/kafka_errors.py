@@ -27,18 +27,22 @@ _WAYS_OUT = {
 _NO_TOPIC = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION)
 #: Those that the broker has no record of, or never will have.
 _TOO_LARGE = (KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.RECORD_LIST_TOO_LARGE)
-#: A cluster that is about to know: who leads a new partition, who coordinates a group.
+#: A cluster that is about to know: who leads a partition that is new, who coordinates a group.
 _SETTLING = (
     KafkaError.NOT_LEADER_FOR_PARTITION,
     KafkaError.LEADER_NOT_AVAILABLE,
+    KafkaError.UNKNOWN_LEADER_EPOCH,
+    KafkaError.FENCED_LEADER_EPOCH,
+    KafkaError.OFFSET_NOT_AVAILABLE,
     KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
     KafkaError.COORDINATOR_NOT_AVAILABLE,
     KafkaError.NOT_COORDINATOR,
+    *_NO_TOPIC,  # of one that there is: it was asked for before
 )
 
 
 def is_settling(error: KafkaError) -> bool:
-    """Whether the cluster is there, and asking again in a moment is worth it."""
+    """Whether a cluster that tells of the topic, and says this, may say something else in a moment."""
     return error.code() in _SETTLING
 
 
