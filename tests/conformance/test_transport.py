@@ -406,7 +406,7 @@ def test_history_goes_with_the_last_queued_work(rig: Rig, transport: Transport) 
 def test_a_greedy_tenant_gets_its_share_and_no_more(rig: Rig, transport: Transport) -> None:
     if not rig.orders_by_priority:
         return
-    greedy = [turn(f"g{number:03}", tenant="greedy") for number in range(200)]
+    greedy = [turn(f"g{number:03}", tenant="greedy") for number in range(1000)]
     small = [turn(f"s{number}", tenant=f"small {number}", enqueued_at=START + 1) for number in range(9)]
     transport.put_many(greedy, PLENTY)
     assert len(transport.receive(20, 0.0)) == 20

@@ -14,10 +14,12 @@ import psycopg
 import pytest
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
+from harness.database.postgres_schema import limits
 from harness.database.postgres_wire import Statement
 from harness.fleet.envelope import opaque
 from harness.fleet.errors import FleetBrokenError, FleetUnavailableError, StaleReceiptError
 from harness.fleet.ports import Receipt
+from harness.fleet.transport import postgres, postgres_link
 from harness.fleet.transport.postgres import PostgresTransport
 from tests.conformance.transport_rig import START, Clock, names, turn
 from tests.postgres_server import Databases, PostgresServer
@@ -305,6 +307,28 @@ def test_many_at_once_on_the_same_deliveries_never_deadlock(postgres_database: s
         assert clients[0].acknowledge(out) == (None,) * 60
 
 
+def test_a_lock_that_somebody_keeps_is_waited_for_a_while_and_leaves_nothing_behind(
+    postgres_database: str, queue: PostgresTransport, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(postgres_link, "_LIMITS", limits(0.2, LIMIT_S))
+    with opened(postgres_database) as hasty:
+        hasty.depth()
+        with held(postgres_database, "SELECT pg_advisory_xact_lock(agent_dispatch.queue_lock(1))"):
+            with pytest.raises(FleetUnavailableError, match="locked"):
+                hasty.put_many([turn("a")], PLENTY)
+            assert hasty.depth() == 0
+        assert hasty.put_many([turn("a")], PLENTY) == (True,)
+        assert hasty.depth() == 1
+
+
+def test_what_was_put_is_put_even_if_nobody_can_be_told(
+    queue: PostgresTransport, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(postgres, "_WAKE", Statement("SELECT 1 / 0"))
+    assert queue.put_many([turn("a")], PLENTY) == (True,)
+    assert queue.depth() == 1
+
+
 # -- the server --------------------------------------------------------------------------------------------------------
 
 
@@ -335,6 +359,30 @@ def test_after_a_restart_everything_is_there(server: PostgresServer, crash: bool
         else:
             assert names(fresh.receive(9, 0.0)) == ["c", "d"]
             assert queue.acknowledge(receipts(out)) == (None, None)
+
+
+def test_after_a_crash_all_at_once_find_the_order_made_anew_once(server: PostgresServer) -> None:
+    conninfo = Databases(server.url()).new()
+    with opened(conninfo) as before:
+        before.put_many([turn(f"old {number}") for number in range(50)], PLENTY)
+    server.crash()
+    server.start()
+    with contextlib.ExitStack() as stack:
+        clients = [stack.enter_context(opened(conninfo)) for _ in range(6)]
+        go = threading.Barrier(len(clients))
+
+        def use(place: int) -> list[str]:
+            go.wait(LIMIT_S)
+            clients[place].put_many([turn(f"new {place} {number}") for number in range(5)], PLENTY)
+            came = clients[place].receive(5, 0.0)
+            clients[place].acknowledge(receipts(came))
+            return names(came)
+
+        with ThreadPoolExecutor(len(clients)) as pool:
+            received = [name for came in pool.map(use, range(len(clients))) for name in came]
+        rest = names(clients[0].receive(PLENTY, 0.0))
+        assert clients[0].depth() == 80 - len(received) == len(rest)
+    assert len({*received, *rest}) == 80
 
 
 @pytest.fixture

@@ -174,7 +174,8 @@ class PostgresTransport:
         return None if self._clock is None else self._clock()
 
     def _wake(self) -> None:
-        self._read("wake")
+        with self._mutex:
+            self._link.hint(_WAKE)
 
     def _read(self, name: str, *values: Value) -> object:
         """The value of a statement that has one at most."""
@@ -187,7 +188,10 @@ class PostgresTransport:
         encoded = tuple(value if value is None or isinstance(value, bytes) else str(value).encode() for value in values)
         with self._mutex:
             self._refuse_when_closed()
-            return self._link.write(Statement(SQL[name], encoded), *((_WAKE,) if wake else ()))
+            rows = self._link.write(Statement(SQL[name], encoded))
+        if wake:
+            self._wake()
+        return rows
 
     def _refuse_when_closed(self) -> None:
         if self._closed.is_set():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from collections.abc import Sequence
@@ -33,19 +34,26 @@ class Link:
         self._wire: Wire | None = None
         self._prepares = True
 
-    def write(self, work: Statement, *after: Statement) -> list[tuple[object, ...]]:
-        """The rows of `work`, which is committed; then `after`, in a transaction that may fail without harm."""
+    def write(self, work: Statement) -> list[tuple[object, ...]]:
+        """The rows of `work`, which is committed."""
         for tries_left in reversed(range(TRIES)):
             wire = self._connected()
             begin = (BEGIN,) if wire.limited else (BEGIN, _LIMITS)
             try:
-                results = self._run(wire, [*begin, work, COMMIT, *after])
+                results = self._run(wire, [*begin, work, COMMIT])
             except RefusedError as refused:
                 if not self._may_try_again(wire, refused, tries_left):
                     raise meaning(refused, self._location.url) from refused
             else:
                 return wire.rows(results[len(begin)])
         raise AssertionError("the last try raises or returns")
+
+    def hint(self, work: Statement) -> None:
+        """What may fail without harm, in a transaction of its own: a notification fails at its commit."""
+        with contextlib.suppress(FleetError):
+            wire = self._connected()
+            with contextlib.suppress(RefusedError):
+                self._run(wire, [work])
 
     def read(self, work: Statement) -> list[tuple[object, ...]]:
         """The rows of a statement that may be repeated."""
