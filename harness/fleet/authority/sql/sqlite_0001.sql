@@ -49,7 +49,8 @@ CREATE TABLE items (
 -- Of a session, one item is held at a time.
 CREATE UNIQUE INDEX items_held ON items (tenant, session_id) WHERE state IN ('leased', 'running');
 
-CREATE INDEX items_due ON items (not_before, seq) WHERE state = 'ready' AND NOT delivered;
+-- Of what waits in a queue nobody has written down yet that it does; but it was handed on a moment ago.
+CREATE INDEX items_due ON items (handed_at, not_before) WHERE state = 'ready' AND NOT delivered;
 
 CREATE INDEX items_expiring ON items (expires_at) WHERE state IN ('leased', 'running');
 
