@@ -9,7 +9,9 @@ from pathlib import Path
 import pytest
 
 from harness.fleet import host
+from harness.fleet.agent_turn import AgentReport
 from harness.fleet.commands import Claim, Retry
+from harness.fleet.errors import InvalidTurnError
 from harness.fleet.executors import TurnFailedError
 from harness.fleet.ports import Query
 from harness.fleet.remote import Remote
@@ -260,6 +262,17 @@ def test_a_commit_that_is_here_but_not_on_the_branch_is_not_merged(shop: FleetSh
     assert state.phase is SessionPhase.FAILED
     assert f"not at {private[:12]}" in state.error
     assert shop.repo.files() == ["a.txt"]
+
+
+def test_what_was_landed_before_vouches_for_no_other_commit(shop: FleetShop) -> None:
+    shop.worker()
+    shop.run(assignment("one", "echo 1 >one.txt"))
+    until(lambda: shop.branches() == [])
+    remote = Remote(Repository.open(shop.repo.path), str(shop.remote.path))
+    merged, main = shop.repo.git("rev-parse", "main^2"), shop.repo.git("rev-parse", "main")
+    remote.fetch(assignment("one", "true"), AgentReport(SessionPhase.MERGED, merged))
+    with pytest.raises(InvalidTurnError, match="the remote has no branch"):
+        remote.fetch(assignment("one", "true"), AgentReport(SessionPhase.MERGED, main))
 
 
 def test_contents_that_are_no_assignment_fail_their_item(shop: FleetShop) -> None:
