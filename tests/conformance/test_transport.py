@@ -408,9 +408,9 @@ def test_a_greedy_tenant_gets_its_share_and_no_more(rig: Rig, transport: Transpo
         return
     greedy = [turn(f"g{number:03}", tenant="greedy") for number in range(1000)]
     small = [turn(f"s{number}", tenant=f"small {number}", enqueued_at=START + 1) for number in range(9)]
-    transport.put_many(greedy, PLENTY)
+    transport.put_many(greedy, 2 * PLENTY)
     assert len(transport.receive(20, 0.0)) == 20
-    transport.put_many(small, PLENTY)
+    transport.put_many(small, 2 * PLENTY)
     assert sorted(names(transport.receive(10, 0.0)))[1:] == [f"s{number}" for number in range(9)]
 
 

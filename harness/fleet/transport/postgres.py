@@ -66,7 +66,7 @@ class PostgresTransport:
             self._refuse_when_closed()
             return ()
         killpoint("queue.before-put")
-        there = {name for (name,) in self._write("put", limit, *_columns(envelopes), wake=True)}
+        there = {name for (name,) in self._write("put", limit, *_columns(envelopes), hint=_WAKE)}
         killpoint("queue.after-put")
         self._work_off(len(envelopes))
         return tuple(envelope.job_id in there for envelope in envelopes)
@@ -106,10 +106,12 @@ class PostgresTransport:
         return tuple(self._answer(receipt, gone.get(place)) for place, receipt in enumerate(receipts, start=1))
 
     def give_back(self, receipts: Sequence[Receipt], delay_s: float) -> tuple[Exception | None, ...]:
-        return self._for_each("give_back", receipts, delay_s, wake=True)
+        answers = self._for_each("give_back", receipts, delay_s)
+        self._wake()
+        return answers
 
     def extend(self, receipts: Sequence[Receipt]) -> tuple[Exception | None, ...]:
-        return self._for_each("extend", receipts, self._visibility_s, wake=False)
+        return self._for_each("extend", receipts, self._visibility_s)
 
     def depth(self) -> int:
         depth = self._read("depth")
@@ -144,13 +146,11 @@ class PostgresTransport:
             self._settled.add(receipt)
         return None if receipt in self._settled else StaleReceiptError(read_place(receipt.place)[0])
 
-    def _for_each(
-        self, name: str, receipts: Sequence[Receipt], seconds: float, *, wake: bool
-    ) -> tuple[Exception | None, ...]:
+    def _for_each(self, name: str, receipts: Sequence[Receipt], seconds: float) -> tuple[Exception | None, ...]:
         if not receipts:
             self._refuse_when_closed()
             return ()
-        done = {place for (place,) in self._write(name, *_claims(receipts), seconds, self._now(), wake=wake)}
+        done = {place for (place,) in self._write(name, *_claims(receipts), seconds, self._now())}
         return tuple(
             None if place in done else StaleReceiptError(read_place(receipt.place)[0])
             for place, receipt in enumerate(receipts, start=1)
@@ -184,14 +184,11 @@ class PostgresTransport:
             rows = self._link.read(statement(SQL[name], *values))
         return rows[0][0] if rows else None
 
-    def _write(self, name: str, *values: Value | bytes, wake: bool = False) -> list[tuple[object, ...]]:
+    def _write(self, name: str, *values: Value | bytes, hint: Statement | None = None) -> list[tuple[object, ...]]:
         encoded = tuple(value if value is None or isinstance(value, bytes) else str(value).encode() for value in values)
         with self._mutex:
             self._refuse_when_closed()
-            rows = self._link.write(Statement(SQL[name], encoded))
-        if wake:
-            self._wake()
-        return rows
+            return self._link.write(Statement(SQL[name], encoded), hint)
 
     def _refuse_when_closed(self) -> None:
         if self._closed.is_set():

@@ -34,15 +34,18 @@ class Link:
         self._wire: Wire | None = None
         self._prepares = True
 
-    def write(self, work: Statement) -> list[tuple[object, ...]]:
-        """The rows of `work`, which is committed."""
+    def write(self, work: Statement, hint: Statement | None = None) -> list[tuple[object, ...]]:
+        """The rows of `work`, which is committed; and after it the hint, in the same round trip. If that fails, `work`
+        is done once more without it: only one that may be repeated has a hint."""
         for tries_left in reversed(range(TRIES)):
             wire = self._connected()
             begin = (BEGIN,) if wire.limited else (BEGIN, _LIMITS)
             try:
-                results = self._run(wire, [*begin, work, COMMIT])
+                results = self._run(wire, [*begin, work, COMMIT, *((hint,) if hint else ())])
             except RefusedError as refused:
-                if not self._may_try_again(wire, refused, tries_left):
+                if hint is not None and not wire.in_transaction:
+                    hint = None
+                elif not self._may_try_again(wire, refused, tries_left):
                     raise meaning(refused, self._location.url) from refused
             else:
                 return wire.rows(results[len(begin)])

@@ -238,15 +238,19 @@ BEGIN
 END
 $$;
 
--- Fold the steps into the depth, if there are many. By who admits, alone.
-CREATE FUNCTION agent_dispatch.queue_add_up() RETURNS void LANGUAGE plpgsql AS $$
+-- The depth, to who admits, alone. If there are many steps by now they are folded into it.
+CREATE FUNCTION agent_dispatch.queue_add_up() RETURNS bigint LANGUAGE plpgsql AS $$
 DECLARE
-    newest agent_dispatch.queue_depth%ROWTYPE;
+    newest agent_dispatch.queue_depth;
     beginning xid8 := pg_snapshot_xmin(pg_current_snapshot());
+    steps bigint;
+    total bigint;
 BEGIN
     SELECT * INTO newest FROM agent_dispatch.queue_depth ORDER BY version DESC LIMIT 1;
-    IF (SELECT count(*) FROM agent_dispatch.queue_step WHERE transaction >= newest.since) < 50 THEN
-        RETURN;
+    SELECT count(*), coalesce(sum(step), 0) INTO steps, total
+    FROM agent_dispatch.queue_step WHERE transaction >= newest.since;
+    IF steps < 50 THEN
+        RETURN newest.depth + total;
     END IF;
     WITH gone AS (
         DELETE FROM agent_dispatch.queue_step WHERE transaction >= newest.since RETURNING step
@@ -254,7 +258,9 @@ BEGIN
         DELETE FROM agent_dispatch.queue_depth WHERE version = newest.version
     )
     INSERT INTO agent_dispatch.queue_depth (version, depth, since)
-    SELECT newest.version + 1, newest.depth + coalesce(sum(step), 0), beginning FROM gone;
+    SELECT newest.version + 1, newest.depth + coalesce(sum(step), 0), beginning FROM gone
+    RETURNING depth INTO total;
+    RETURN total;
 END
 $$;
 
@@ -277,8 +283,7 @@ BEGIN
     END IF;
     IF depth < most AND (known = '{}' OR cardinality(known) < (SELECT count(DISTINCT n) FROM unnest(job_ids) AS n)) THEN
         PERFORM pg_advisory_xact_lock(agent_dispatch.queue_lock(1));
-        PERFORM agent_dispatch.queue_add_up();
-        room := most - agent_dispatch.queue_depth();
+        room := most - agent_dispatch.queue_add_up();
         WITH put AS (
             INSERT INTO agent_dispatch.agent_dispatch_queue
                 (job_id, session_id, kind, payload_ref, tenant, priority, deadline, attempt, enqueued_at)
@@ -621,7 +626,9 @@ BEGIN
     IF NOT agent_dispatch.queue_is_due(now) THEN
         RETURN;
     END IF;
-    PERFORM agent_dispatch.queue_rebuild();
+    IF (SELECT max(version) FROM agent_dispatch.queue_order) IS NULL THEN
+        PERFORM agent_dispatch.queue_rebuild();
+    END IF;
     PERFORM pg_advisory_xact_lock(agent_dispatch.queue_lock(2));
     LOOP
         began := clock_timestamp();
