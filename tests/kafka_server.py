@@ -31,16 +31,21 @@ JAVA = 17  #: the oldest that Kafka 4 runs on
 _CACHE = platformdirs.user_cache_path("slice-dispatch") / "tests"
 _SHARED = _CACHE / "kafka-shared.lock"
 _POM = Path(__file__).parent / "kafka" / "pom.xml"
-_NEEDED = f"the Kafka tests need Java {JAVA} or newer and Maven on the PATH (Debian: apt-get install default-jdk maven)"
+NEEDED = f"the Kafka tests need Java {JAVA} or newer and Maven on the PATH (Debian: apt-get install default-jdk maven)"
 _FETCH_LIMIT_S = 100.0
 #: Where no outgoing connection gets its port from, so that the broker finds its own free when it starts again.
 _PORTS = range(20_000, 32_000)
 
 
+def is_possible() -> bool:
+    """Whether there is a broker to use, or what one runs on."""
+    return bool(os.environ.get("KAFKA_BOOTSTRAP_SERVERS")) or all(map(shutil.which, ("java", "mvn")))
+
+
 def program(name: str) -> str:
     """Where it is. Fails in one line if it is missing."""
     found = shutil.which(name)
-    assert found is not None, f"no {name} here: {_NEEDED}"
+    assert found is not None, f"no {name} here: {NEEDED}"
     return found
 
 
@@ -139,7 +144,7 @@ class KafkaServer:
         made = subprocess.run(
             command, capture_output=True, text=True, cwd=self.folder, timeout=LIMIT_S, preexec_fn=_end_with_the_parent
         )
-        assert made.returncode == 0, f"its folder could not be made ({_NEEDED}):\n{made.stdout}{made.stderr}"
+        assert made.returncode == 0, f"its folder could not be made ({NEEDED}):\n{made.stdout}{made.stderr}"
 
     def _command(self, main: str, *arguments: str) -> list[str]:
         return [program("java"), *_JVM, "-cp", f"{self._jars}/*", main, *arguments]

@@ -84,3 +84,15 @@ def test_ends_with_whoever_started_it(tmp_path: Path) -> None:
         starter.communicate()
         with contextlib.suppress(ConnectionResetError):
             assert connection.recv(1) == b""
+
+
+@pytest.mark.parametrize(("ci", "status", "words"), [("", 0, "NOT RUN: 1 tests of Kafka"), ("true", 1, "no java here")])
+def test_a_run_without_java_says_so_loudly_and_fails_in_ci(ci: str, status: int, words: str) -> None:
+    wanted = f"{Path(__file__).relative_to(ROOT)}::test_is_one_for_all_workers_of_a_run"
+    left_out = ("CI", "KAFKA_BOOTSTRAP_SERVERS", "PYTEST_XDIST_TESTRUNUID", "PYTEST_XDIST_WORKER")
+    environ = {name: value for name, value in os.environ.items() if name not in left_out} | {"PATH": "/nowhere"}
+    environ |= {"CI": ci} if ci else {}
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:xdist", "-p", "no:cacheprovider", wanted]
+    run = subprocess.run(command, cwd=ROOT, env=environ, capture_output=True, text=True)
+    assert run.returncode == status, run.stdout + run.stderr
+    assert words in run.stdout
