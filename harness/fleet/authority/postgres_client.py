@@ -9,7 +9,7 @@ import psycopg
 
 from harness.database.postgres import Connect, Location, lost_connection, no_connection, refused_statement
 from harness.database.postgres_schema import BEGIN, ROLLBACK, SchemaKind, limit_session, limits
-from harness.database.postgres_wire import NOT_FOLLOWED, BrokenError, RefusedError, Result, Statement, Wire
+from harness.database.postgres_wire import NOT_FOLLOWED, BrokenError, RefusedError, Result, Statement, Wire, statement
 from harness.database.queries import migrations, named_blocks
 from harness.fleet.authority.terms import TERMS
 from harness.fleet.errors import FleetError
@@ -47,6 +47,8 @@ class PostgresClient:
         self._connect, self._patience_s = connect, patience_s
         self._wire: Wire | None = None
         self._prepares = True
+        self._self: tuple[int, str] | None = None  # the server process at the other end, unless it is a pooler's
+        self._former: tuple[int, str] | None = None  # that of a connection that was lost
 
     def lasting(self, step: Callable[[], Answer]) -> Answer:
         """`step`, which calls `run`; once more on a new connection if it broke. To be repeated must do no harm."""
@@ -64,6 +66,7 @@ class PostgresClient:
         try:
             return self.wire.run(statements, self._patience_s + rows / 1000, often=True, binary=True)
         except BrokenError:
+            self._former = self._self
             self.close()
             raise
 
@@ -73,14 +76,22 @@ class PostgresClient:
         if self._wire is None:
             wire = self.connection()
             try:
-                limit_session(wire, _LIMITS, self._patience_s)
-                pid = (str(wire.server_pid).encode(),)
-                wire.run([Statement(SQL["plan_by_keys"], pid), Statement(SQL["keep_alive"], pid)], self._patience_s)
+                self._settle(wire)
             except (BrokenError, RefusedError) as error:
                 wire.close()
                 raise self.meaning(error) from error
             self._wire = wire
         return self._wire
+
+    def _settle(self, wire: Wire) -> None:
+        """On a connection that is our own, for as long as it lasts."""
+        limit_session(wire, _LIMITS, self._patience_s)
+        settings = [statement(SQL[block], wire.server_pid) for block in ("plan_by_keys", "keep_alive", "find_self")]
+        *_, found = wire.run(settings, self._patience_s, binary=True)
+        rows = wire.rows(found)
+        if rows and self._former is not None:
+            wire.run([statement(SQL["cut_off_former"], *self._former)], self._patience_s)
+        self._self, self._former = (rows[0] if rows else None), None
 
     def connection(self) -> Wire:
         """A new one, to a database that has its tables."""

@@ -16,6 +16,14 @@ SELECT set_config('tcp_keepalives_idle', '10', false), set_config('tcp_keepalive
     set_config('tcp_keepalives_count', '3', false)
 WHERE pg_backend_pid() = $1::integer
 
+-- name: find_self
+SELECT pid, backend_start::text FROM pg_stat_activity WHERE pid = pg_backend_pid() AND pid = $1::integer
+
+-- name: cut_off_former
+-- The server process of a connection that we have lost may not know it yet, and hold locks; wait until it is gone.
+SELECT pg_terminate_backend(pid, 2000) FROM pg_stat_activity
+WHERE pid = $1::integer AND backend_start = $2::timestamptz AND pid <> pg_backend_pid()
+
 -- name: hint
 -- To those who watch, if there are any: a notification keeps all that commit at the same time waiting for each other.
 SELECT pg_notify('agent_dispatch_items', '') WHERE NOT pg_try_advisory_xact_lock(7018690069354998016)
