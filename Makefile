@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint type bench docs crash clean
+.PHONY: help demo test lint type bench docs crash fencing clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-7s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -38,6 +38,9 @@ bench: $(STAMP) ## the benchmarks, at sizes that end in a few minutes
 
 crash: $(STAMP) ## the long crash campaign: kill -9 a real run, restart it, check from outside; over an hour
 	@$(BIN)/python -m benchmarks.crash --store both --kills 1000
+
+fencing: $(STAMP) ## the long fencing campaign: trouble the workers of a fleet of each kind; under an hour
+	@$(BIN)/python -m benchmarks.fencing --turns 1000
 
 docs: $(STAMP) ## make the pictures under docs/ anew
 	@$(BIN)/python -m dispatch.demo.pictures docs/images

@@ -10,7 +10,7 @@ import signal
 import sys
 from collections.abc import Iterator
 
-from benchmarks.fencing.campaign import Result, play
+from benchmarks.fencing.campaign import Result, is_seen, play
 from benchmarks.fencing.grounds import KINDS
 from benchmarks.fencing.sabotage import SABOTAGES
 
@@ -33,14 +33,9 @@ def main() -> int:
     for kind in KINDS if asked.fleet == "all" else (asked.fleet,):
         results.append(play(kind, asked.turns, asked.seed, lambda line: print(line, file=sys.stderr, flush=True)))
         print("\n".join(lines(results[-1])), flush=True)
-    unseen = [] if asked.no_trial else [name for name in SABOTAGES if not tried(name, asked.seed)]
+    unseen = [] if asked.no_trial else [name for name in SABOTAGES if not is_seen(name, TRIAL, asked.seed)]
     print("\n".join(f"VOID: the sabotage was not seen: {name}" for name in unseen) or "each sabotage was seen")
     return 0 if all(result.well for result in results) and not unseen else 1
-
-
-def tried(sabotage: str, seed: int) -> bool:
-    """Whether a campaign with such workers finds something."""
-    return bool(play("sqlite", TRIAL, seed, lambda _: None, sabotage).verdict.violations)
 
 
 def lines(result: Result) -> Iterator[str]:

@@ -10,7 +10,7 @@ import tempfile
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import attrs
@@ -36,6 +36,7 @@ LAST = 5  #: turns that are left to end in peace
 QUIET_S = 120.0  #: from the last fault, all must have ended within so long
 #: What befalls workers, by weight; servers' faults come in between.
 FAULTS = {"kill": 6, "suspend": 5, "brief": 2, "drain": 1, "join": 1}
+SUSPENSIONS = {"suspend": 1}
 SERVERS = 0.25  #: the share of faults that befall a server, where there is one
 
 
@@ -69,8 +70,21 @@ class Result:
         return not self.verdict.violations and not self.void
 
 
-def play(kind: str, turns: int, seed: int, told: Callable[[str], None], sabotage: str = "") -> Result:
-    """One campaign: `turns` turns on one kind of fleet, with workers as they are or sabotaged."""
+def play(
+    kind: str, turns: int, seed: int, told: Callable[[str], None] = lambda _: None, faults: Mapping[str, int] = FAULTS
+) -> Result:
+    """One campaign: `turns` turns on one kind of fleet. `faults` are those of workers, by weight."""
+    return _played(kind, turns, seed, told, faults, "")
+
+
+def is_seen(sabotage: str, turns: int, seed: int) -> bool:
+    """Whether a campaign whose workers are sabotaged, and often suspended, finds something."""
+    return bool(_played("sqlite", turns, seed, lambda _: None, SUSPENSIONS, sabotage).verdict.violations)
+
+
+def _played(
+    kind: str, turns: int, seed: int, told: Callable[[str], None], faults: Mapping[str, int], sabotage: str
+) -> Result:
     began, rng, result = time.monotonic(), random.Random(seed), Result(kind, seed, turns)
     with tempfile.TemporaryDirectory(prefix="fencing-") as inside, grounds_of(kind, Path(inside), MAX_DEPTH) as grounds:
         folder = Path(inside)
@@ -85,7 +99,7 @@ def play(kind: str, turns: int, seed: int, told: Callable[[str], None], sabotage
                 for _ in range(WORKERS):
                     workers.start()
                 submitter.start()
-                _trouble(grounds, workers, submitter, rng, result, told)
+                _trouble(grounds, workers, submitter, rng, result, told, faults)
                 _wait_for_the_end(transport, workers, submitter, result)
             finally:
                 submitter.stop()
@@ -197,6 +211,7 @@ def _trouble(
     rng: random.Random,
     result: Result,
     told: Callable[[str], None],
+    faults: Mapping[str, int],
 ) -> None:
     """Until all is submitted, and little is left to be run."""
     said = time.monotonic()
@@ -207,7 +222,7 @@ def _trouble(
             fault = rng.choice(servers)
             grounds.strike(fault)
         else:
-            fault = rng.choices(list(FAULTS), list(FAULTS.values()))[0]
+            fault = rng.choices(list(faults), list(faults.values()))[0]
             _befall(workers, fault, rng)
         result.faults[fault] += 1
         result.exits.update(workers.mind())
