@@ -98,7 +98,9 @@ class FileKind(Generic[E]):
             raise self.terms.error(f"there is no {self.name} at {path}; {self.advice}")
         uri = f"{path.as_uri()}?mode=ro"
         try:
-            connection = sqlite3.connect(uri, uri=True, timeout=BUSY_TIMEOUT_S, isolation_level=None)
+            connection = sqlite3.connect(
+                uri, uri=True, timeout=BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False
+            )
         except sqlite3.Error as error:
             raise self.meaning(error, path) from error
         with self._closing_on_error(connection, path):

@@ -179,7 +179,7 @@ class MemoryWorkItems:
     def bury(self, found: Sequence[Buried]) -> None:
         with self._mutex:
             now = self._clock()
-            for each in found:
+            for each in (attrs.evolve(each, cause=storable(each.cause)) for each in found):
                 before = self._graves.pop(each.digest, None)
                 first = attrs.evolve(each, count=0, first_at=now) if before is None else before
                 self._graves[each.digest] = attrs.evolve(first, count=first.count + each.count, last_at=now)
