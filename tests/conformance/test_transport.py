@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from harness.fleet.envelope import AgentTurnEnvelope
 from harness.fleet.errors import FleetBrokenError, StaleReceiptError
 from harness.fleet.ports import Delivery, Receipt, Transport
 from tests.conformance.transport_rig import RIGS, START, VISIBILITY_S, Rig, names, turn
@@ -392,15 +393,33 @@ def test_a_deadline_that_passes_while_it_waits_brings_it_to_the_front(rig: Rig, 
     assert names(transport.receive(2, 0.0)) == ["slow", "b"]
 
 
-def test_history_goes_with_the_last_queued_work(rig: Rig, transport: Transport) -> None:
+@pytest.mark.parametrize("shared", ["nothing", "tenant"])
+def test_history_goes_with_the_last_queued_work(rig: Rig, transport: Transport, shared: str) -> None:
+    """Of tenants, and of the sessions of one. Who was served last is forgotten, and goes before who was served first."""
     if not rig.orders_by_priority:
         return
-    transport.put_many([turn("x1", tenant="x"), turn("y1", tenant="y", enqueued_at=START + 1)], PLENTY)
+
+    def one(job_id: str, seconds: float) -> AgentTurnEnvelope:
+        name = job_id[0]
+        return turn(job_id, name, tenant="t" if shared == "tenant" else name, enqueued_at=START + seconds)
+
+    transport.put_many([one("y1", 0), one("x1", 1)], PLENTY)
     first, second = transport.receive(2, 0.0)
-    transport.put_many([turn("y2", tenant="y", enqueued_at=START + 2)], PLENTY)
+    assert names((first, second)) == ["y1", "x1"]
+    transport.put_many([one("y2", 2)], PLENTY)
     transport.acknowledge([first.receipt, second.receipt])  # of x nothing is left, of y there is
-    transport.put_many([turn("x2", tenant="x", enqueued_at=START + 9)], PLENTY)
+    transport.put_many([one("x2", 9)], PLENTY)
     assert claimed_in_turn(transport, 1) == ["x2", "y2"], "nobody knows that x was served"
+
+
+def test_history_stays_as_long_as_there_is_queued_work(rig: Rig, transport: Transport) -> None:
+    if not rig.orders_by_priority:
+        return
+    transport.put_many([turn("y1", tenant="y"), turn("x1", tenant="x", enqueued_at=START + 1)], PLENTY)
+    first, second = transport.receive(2, 0.0)
+    transport.put_many([turn("x2", tenant="x"), turn("y2", tenant="y", enqueued_at=START + 9)], PLENTY)
+    transport.acknowledge([first.receipt, second.receipt])
+    assert claimed_in_turn(transport, 1) == ["y2", "x2"], "x was served after y"
 
 
 def test_a_greedy_tenant_gets_its_share_and_no_more(rig: Rig, transport: Transport) -> None:

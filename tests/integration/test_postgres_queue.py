@@ -18,8 +18,9 @@ from harness.database.postgres_schema import limits
 from harness.database.postgres_wire import Statement
 from harness.fleet.envelope import opaque
 from harness.fleet.errors import FleetBrokenError, FleetUnavailableError, StaleReceiptError
-from harness.fleet.ports import Receipt
+from harness.fleet.ports import Receipt, Transport
 from harness.fleet.transport import postgres, postgres_link
+from harness.fleet.transport.memory import MemoryTransport
 from harness.fleet.transport.postgres import PostgresTransport
 from tests.conformance.transport_rig import START, Clock, names, turn
 from tests.postgres_server import Databases, PostgresServer
@@ -327,6 +328,63 @@ def test_what_was_put_is_put_even_if_nobody_can_be_told(
     monkeypatch.setattr(postgres, "_WAKE", Statement("SELECT 1 / 0"))
     assert queue.put_many([turn("a")], PLENTY) == (True,)
     assert queue.depth() == 1
+
+
+# -- dead rows ---------------------------------------------------------------------------------------------------------
+
+MOVE_ON = """
+    DO $$
+    DECLARE
+        state agent_dispatch.queue_order;
+    BEGIN
+        SELECT * INTO state FROM agent_dispatch.queue_order ORDER BY version DESC LIMIT 1;
+        state.moves := 1000000;
+        PERFORM agent_dispatch.queue_keep(state, agent_dispatch.queue_move_on(state));
+    END
+    $$
+"""
+
+
+def test_the_living_move_on_and_nothing_else_changes(queue: PostgresTransport, stranger: Execute, clock: Clock) -> None:
+    reference = MemoryTransport(clock=clock)
+    turns = [
+        turn(f"{number}", f"s{number % 7}", tenant=f"t{number % 3}", priority=number % 2, deadline=START + 8 * number)
+        for number in range(30)
+    ]
+
+    def play(transport: Transport, between: Callable[[], object]) -> list[object]:
+        seen: list[object] = [transport.put_many(turns, PLENTY)]
+        out = transport.receive(5, 0.0)
+        seen.append(names(out))
+        between()
+        transport.acknowledge(receipts(out)[:1])
+        seen.append(transport.extend(receipts(out)[1:2]))
+        transport.give_back(receipts(out)[2:3], 7.0)
+        between()
+        for _ in range(20):
+            clock.now += 5.0
+            came = transport.receive(2, 0.0)
+            seen.append(names(came))
+            between()
+            transport.acknowledge(receipts(came))
+        return [*seen, transport.depth()]
+
+    expected = play(reference, lambda: None)
+    clock.now = START
+    assert play(queue, lambda: stranger(MOVE_ON)) == expected
+
+
+def test_beside_a_snapshot_that_stays_open_the_living_move_on_by_themselves(
+    postgres_database: str, queue: PostgresTransport, stranger: Execute
+) -> None:
+    generation = "SELECT gen FROM agent_dispatch.queue_order"
+    with held(postgres_database, "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ", "SELECT 1"):
+        for round_ in range(12):
+            queue.put_many([turn(f"{round_}-{number}") for number in range(200)], PLENTY)
+            came = queue.receive(200, 0.0)
+            assert len(came) == 200
+            queue.acknowledge(receipts(came))
+        assert stranger(generation) > [(1,)]
 
 
 # -- the server --------------------------------------------------------------------------------------------------------
