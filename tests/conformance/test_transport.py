@@ -395,7 +395,7 @@ def test_a_deadline_that_passes_while_it_waits_brings_it_to_the_front(rig: Rig, 
 
 @pytest.mark.parametrize("shared", ["nothing", "tenant"])
 def test_history_goes_with_the_last_queued_work(rig: Rig, transport: Transport, shared: str) -> None:
-    """Of tenants, and of the sessions of one. Who was served last is forgotten, and goes before who was served first."""
+    """Of tenants, and of the sessions of one. Who was served last is forgotten, and so goes before the other."""
     if not rig.orders_by_priority:
         return
 
