@@ -251,8 +251,6 @@ class FleetSessionHost:
             logger.warning("%s can't be cancelled: %s", session.item_id, result)
 
     def _adopt(self, assignment_ids: tuple[str, ...]) -> tuple[str, ...]:
-        if not self._graph_id:
-            return ()
         items = self._authority.find([item_id(self._graph_id, name) for name in assignment_ids])
         adopted = []
         for name in assignment_ids:
@@ -335,8 +333,9 @@ class FleetSessionHost:
         branch = work_branch(session.assignment)
         if item.state is WorkItemState.SUCCEEDED:
             return decode_report(item.result, branch)
-        told = item.result or item.checkpoint
-        return attrs.evolve(decode_report(told, branch), phase=SessionPhase.CANCELED) if told else None
+        if not item.checkpoint:
+            return None
+        return attrs.evolve(decode_report(item.checkpoint, branch), phase=SessionPhase.CANCELED)
 
     def _local_says(self, state: SessionState) -> None:
         """The local host reports on a landing."""

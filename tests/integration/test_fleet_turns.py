@@ -76,6 +76,16 @@ def test_a_turn_that_no_worker_took_is_canceled_at_once(shop: FleetShop) -> None
     shop.cancel("one@1")
 
 
+def test_one_that_has_not_reached_the_fleet_is_canceled_without_it(shop: FleetShop) -> None:
+    shop.remote.path.rename(shop.remote.path.with_name("away"))
+    shop.submit(assignment("one", "true"))
+    shop.reports.wait(lambda state: state.detail.startswith("waits: git push"))
+    shop.cancel("one@1")
+    state = shop.reports.end("one@1")
+    assert (state.phase, state.detail) == (SessionPhase.CANCELED, "stopped at a safepoint")
+    assert not shop.has("one@1")
+
+
 SAVING = 'trap \'echo 1 >one.txt; echo "half done" >"$DISPATCH_CHECKPOINT"; exit 0\' TERM; '
 
 
@@ -106,7 +116,7 @@ def test_work_that_a_stop_came_too_late_for_is_kept_all_the_same(shop: FleetShop
             guard.look()
         return report
 
-    shop.worker(late)
+    first = shop.worker(late)
     shop.submit(assignment("one", "echo 1 >one.txt"))
     shop.reached("done")
     shop.cancel("one@1")
@@ -114,6 +124,11 @@ def test_work_that_a_stop_came_too_late_for_is_kept_all_the_same(shop: FleetShop
     assert state.phase is SessionPhase.CANCELED
     assert shop.repo.show("refs/dispatch/keep/one/1", "one.txt") == "1"
     assert shop.repo.files() == ["a.txt"]
+    first.drain(5.0)
+    shop.worker()
+    (state,) = shop.run(assignment("one", "test -e one.txt", attempt=2))
+    assert state.phase is SessionPhase.MERGED, "the next attempt begins with it"
+    assert shop.repo.show("main", "one.txt") == "1"
 
 
 def test_a_worker_that_drains_leaves_its_turn_to_another_with_its_work_and_its_note(shop: FleetShop) -> None:
