@@ -267,11 +267,11 @@ class Worker:
                 lost.append(each.turn)
         turns = [*done, *lost]
         if turns:
+            self._free_slots(len(turns))  # first: the next are received meanwhile, and claimed with what ends then
             self._unlock([turn.session for turn in turns])
             self._acknowledge([turn.receipt for turn in done])
             self._give_back([turn.receipt for turn in lost])
             self._turns.remove(turns)
-            self._free_slots(len(turns))
             self._keeper.look()  # something may have become ready
 
     def _begin(

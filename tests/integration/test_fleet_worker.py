@@ -16,7 +16,7 @@ from harness.fleet.envelope import AgentTurnEnvelope, digest, encode
 from harness.fleet.errors import FleetBrokenError, FleetUnavailableError, QueueFullError
 from harness.fleet.executors import Executor, TryAgainError
 from harness.fleet.lease import WorkItemLeaseGuard
-from harness.fleet.ports import Result
+from harness.fleet.ports import Delivery, Receipt, Result
 from harness.fleet.queue import HANDED_S, TurnQueue
 from harness.fleet.settings import FleetSettings
 from harness.fleet.transport.memory import MemoryTransport
@@ -139,6 +139,40 @@ def test_a_turn_is_run_and_its_delivery_acknowledged(rig: Rig) -> None:
     (outcome,) = rig.items.outcomes("a")
     assert outcome.owner == rig.workers[0].owner
     assert rig.workers[0].counts["succeeded"] == 1
+
+
+class Reluctant(MemoryTransport):
+    """Acknowledges nothing before so many deliveries were received, or that can't be waited for any more."""
+
+    expected = 2
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.received, self.enough = 0, threading.Event()
+        self.waited: list[bool] = []
+
+    def receive(self, limit: int, wait_s: float) -> tuple[Delivery, ...]:
+        deliveries = super().receive(limit, wait_s)
+        self.received += len(deliveries)
+        if self.received == self.expected:
+            self.enough.set()
+        return deliveries
+
+    def acknowledge(self, receipts: Sequence[Receipt]) -> tuple[Exception | None, ...]:
+        self.waited.append(self.enough.wait(LIMIT_S))
+        return super().acknowledge(receipts)
+
+
+def test_the_next_turn_is_received_while_the_last_one_is_acknowledged(rig: Rig) -> None:
+    transport = Reluctant()
+    queue = TurnQueue(rig.items, transport, SETTINGS.max_depth)
+    queue.submit_many([Submission(name, "t", name, "k") for name in "ab"])
+    rig.workers.append(Worker(rig.items, transport, {"k": quick}, SETTINGS, 1))
+    rig.workers[0].start()
+    rig.ends("a")
+    rig.ends("b")
+    rig.until(lambda: transport.depth() == 0)
+    assert all(transport.waited)
 
 
 def test_a_reference_to_elsewhere_is_passed_on_as_it_is(rig: Rig) -> None:
