@@ -4,10 +4,13 @@
 -- it had been read.
 
 -- name: plan_by_keys
--- On a connection of our own. Statements are prepared while tables are still empty, when reading all of a table seems
--- the cheapest way to find a row, and are kept.
-SELECT set_config(name, 'off', false)
-FROM unnest(ARRAY['enable_seqscan', 'enable_hashjoin', 'enable_mergejoin', 'jit']) AS name
+-- On a connection of our own. Statements are planned once, and perhaps while tables are still empty, when reading all of
+-- a table seems the cheapest way to find a row. To plan them for the values of each call costs more than they do.
+SELECT set_config(name, value, false)
+FROM (
+    VALUES ('plan_cache_mode', 'force_generic_plan'), ('enable_seqscan', 'off'), ('enable_hashjoin', 'off'),
+        ('enable_mergejoin', 'off'), ('jit', 'off')
+) AS settings (name, value)
 WHERE pg_backend_pid() = $1::integer
 
 -- name: keep_alive
@@ -96,15 +99,17 @@ GROUP BY i.id
 INSERT INTO agent_dispatch.items (
     id, tenant, session_id, kind, payload_ref, priority, deadline, depends_on, max_attempts, submitted_at,
     state, attempt, failures, owner, lease_epoch, fencing_token, expires_at, not_before, delivered, handed_at,
-    changed_at, started_at, cancel_cause, checkpoint, cause, result
+    changed_at, started_at, cancel_cause, checkpoint, cause, result, due_at, lapses_at
 )
 SELECT n.id, n.tenant, n.session_id, n.kind, n.payload_ref, n.priority, n.deadline,
     ARRAY(SELECT jsonb_array_elements_text(n.depends_on::jsonb)), n.max_attempts, n.submitted_at,
     n.state, n.attempt, n.failures, n.owner, n.lease_epoch, n.fencing_token, n.expires_at, n.not_before, n.delivered,
-    n.handed_at, n.changed_at, n.started_at, n.cancel_cause, n.checkpoint, n.cause, n.result
+    n.handed_at, n.changed_at, n.started_at, n.cancel_cause, n.checkpoint, n.cause, n.result,
+    CASE WHEN n.state = 'ready' AND NOT n.delivered THEN n.not_before END,
+    CASE WHEN n.state IN ('submitted', 'ready') THEN n.deadline END
 FROM unnest(
     $1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::smallint[], $7::double precision[], $8::text[],
-    $9::integer[], $10::double precision[], $11::text[], $12::integer[], $13::integer[], $14::text[], $15::bigint[],
+    $9::integer[], $10::double precision[], $11::text[], $12::integer[], $13::integer[], $14::text[], $15::integer[],
     $16::bigint[], $17::double precision[], $18::double precision[], $19::boolean[], $20::double precision[],
     $21::double precision[], $22::double precision[], $23::text[], $24::text[], $25::text[], $26::text[]
 ) AS n (
@@ -135,10 +140,12 @@ WITH done AS (
     SET state = n.state, attempt = n.attempt, failures = n.failures, owner = n.owner, lease_epoch = n.lease_epoch,
         fencing_token = n.fencing_token, expires_at = n.expires_at, not_before = n.not_before, delivered = n.delivered,
         handed_at = n.handed_at, changed_at = n.changed_at, started_at = n.started_at,
+        due_at = CASE WHEN n.state = 'ready' AND NOT n.delivered THEN n.not_before END,
+        lapses_at = CASE WHEN n.state IN ('submitted', 'ready') THEN i.deadline END,
         cancel_cause = coalesce(n.cancel_cause, i.cancel_cause), checkpoint = coalesce(n.checkpoint, i.checkpoint),
         cause = coalesce(n.cause, i.cause), result = coalesce(n.result, i.result)
     FROM unnest(
-        $1::text[], $2::xid[], $3::bigint[], $4::text[], $5::integer[], $6::integer[], $7::text[], $8::bigint[],
+        $1::text[], $2::xid[], $3::integer[], $4::text[], $5::integer[], $6::integer[], $7::text[], $8::integer[],
         $9::bigint[], $10::double precision[], $11::double precision[], $12::boolean[], $13::double precision[],
         $14::double precision[], $15::double precision[], $16::text[], $17::text[], $18::text[], $19::text[]
     ) AS n (
@@ -182,7 +189,7 @@ INSERT INTO agent_dispatch.outcomes (
 )
 SELECT i.seq, n.lease_epoch, n.fencing_token, n.attempt, n.owner, n.started_at, n.ended_at, n.ended, n.text, n.expired
 FROM unnest(
-    $1::text[], $2::bigint[], $3::bigint[], $4::integer[], $5::text[], $6::double precision[], $7::double precision[],
+    $1::text[], $2::integer[], $3::bigint[], $4::integer[], $5::text[], $6::double precision[], $7::double precision[],
     $8::text[], $9::text[], $10::boolean[]
 ) WITH ORDINALITY AS n (
     id, lease_epoch, fencing_token, attempt, owner, started_at, ended_at, ended, text, expired, place
