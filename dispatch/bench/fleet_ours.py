@@ -18,7 +18,7 @@ from harness.fleet.worker import Worker
 
 KIND, TENANT = "noop", "bench"
 _DEEP = 10**6  # turns; the bound is checked, and never met
-_GRACE_S = 5.0
+_GRACE_S, _LOOK_S = 5.0, 0.5
 
 
 class Ours:
@@ -55,10 +55,12 @@ def work(place: str, batch: int, tell: Teller, over: threading.Event) -> None:
         worker = Worker(fleet.authority, Telling(fleet.transport, tell), {KIND: executor}, fleet.settings, batch)
         worker.start()
         tell.ready()
-        over.wait()
-        assert worker.drain(_GRACE_S), "a turn is left"
+        while not (over.wait(_LOOK_S) or worker.is_draining):
+            pass
+        drained = worker.drain(_GRACE_S)
         if worker.problem is not None:
             raise worker.problem
+        assert drained, "a turn is left"
 
 
 class Telling:

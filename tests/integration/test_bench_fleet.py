@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -17,10 +18,17 @@ from psycopg.conninfo import conninfo_to_dict
 from dispatch.bench.fleet import BATCHES, FLOOR, SLOTS, WHAT, Cost, Fleet, Sizes, _pace_us, measure_fleet
 from dispatch.bench.fleet_crew import Crew, Done
 from dispatch.bench.fleet_member import Teller
+from dispatch.bench.fleet_ours import work
 from dispatch.bench.fleet_report import fleet_document, fleet_tables
 from dispatch.cli import serve
 from dispatch.cli.bench import peers_named, postgres_named
 from dispatch.cli.ending import RefusedError
+from harness.fleet.authority.memory import MemoryWorkItems
+from harness.fleet.errors import FleetBrokenError
+from harness.fleet.opening import Fleet as OurFleet
+from harness.fleet.ports import Delivery
+from harness.fleet.settings import FleetSettings
+from harness.fleet.transport.memory import MemoryTransport
 from tests.postgres_server import databases
 
 CONTENDERS = ["dispatch", *(f"bare {batch}" for batch in BATCHES)]
@@ -143,6 +151,20 @@ def test_workers_that_are_silent_are_not_waited_for_forever(here: str, monkeypat
     monkeypatch.setattr("dispatch.bench.fleet_crew.LIMIT_S", 0.05)
     with pytest.raises(TimeoutError), Crew(here, "silence", 1, 1) as crew:
         crew.wait_for(1)
+
+
+class BrokenTransport(MemoryTransport):
+    """One whose queue can't be used."""
+
+    def receive(self, limit: int, wait_s: float) -> tuple[Delivery, ...]:
+        raise FleetBrokenError("the queue is none")
+
+
+def test_a_worker_that_cannot_go_on_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    fleet = OurFleet(FleetSettings(), MemoryWorkItems(time.time), BrokenTransport())
+    monkeypatch.setattr("dispatch.bench.fleet_ours._opened", lambda place: fleet)
+    with Path(os.devnull).open("wb") as nobody, pytest.raises(FleetBrokenError, match="the queue is none"):
+        work("", 1, Teller(nobody.fileno()), threading.Event())
 
 
 def test_what_is_told_is_when_the_first_began(capfd: pytest.CaptureFixture[str]) -> None:
