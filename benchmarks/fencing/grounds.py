@@ -131,7 +131,7 @@ class KafkaGrounds(PostgresGrounds):
     """The queue on a broker of the campaign's own, the authority in PostgreSQL."""
 
     name = "kafka"
-    pause_s = (3.0, 12.0)  # the group takes its time to miss a member that was killed, and shares out anew
+    pause_s = (1.0, 5.0)  # the group takes its time to miss a member that was killed, and shares out anew
 
     def __init__(self, folder: Path, max_depth: int) -> None:
         super().__init__(folder, max_depth)
