@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+import threading
+import time
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from typing import Any
 
@@ -11,10 +13,11 @@ import attrs
 import psycopg
 import pytest
 
+from harness.database.postgres_schema import COMMIT
 from harness.database.postgres_wire import Statement, Wire
 from harness.database.queries import named_blocks
 from harness.fleet.authority.postgres import PostgresWorkItems
-from harness.fleet.commands import Cancel, Claim, Command, Defer, Recover, Renew, Start, Submit, Succeed
+from harness.fleet.commands import Cancel, Claim, Command, Defer, Deliver, Recover, Renew, Start, Submit, Succeed
 from harness.fleet.errors import FleetBrokenError, FleetUnavailableError
 from harness.fleet.transport.postgres import PostgresTransport
 from harness.fleet.work_item import Submission, WorkItem, WorkItemState
@@ -282,3 +285,59 @@ def test_the_oldest_server_at_hand_will_do() -> None:
             assert authority.prune(2e12) == 1
     finally:
         server.close()
+
+
+# -- in company --------------------------------------------------------------------------------------------------------
+
+
+def before_its_commit(authority: PostgresWorkItems, act: Callable[[], None]) -> None:
+    """Once, when all of a transaction but its end has been sent."""
+    client = authority._client
+    send = client.run
+
+    def run(statements: Any, rows: int = 0) -> Any:
+        items = list(statements)
+        if COMMIT in items:
+            client.run = send  # type: ignore[method-assign]
+            act()
+        return send(items, rows)
+
+    client.run = run  # type: ignore[method-assign]
+
+
+def test_two_that_end_between_each_others_look_and_commit_release_what_waits_for_both(
+    authority: PostgresWorkItems, postgres_database: str, direct: psycopg.Connection[Any]
+) -> None:
+    """Each counts what is left before the other's end can be seen, unless one waits for the other."""
+    submitted(authority, "a", "b")
+    submitted(authority, "c", depends_on=("a", "b"))
+    leases = {name: claimed(authority, name).lease for name in "ab"}
+    other = PostgresWorkItems(postgres_database)
+    thread = threading.Thread(target=lambda: other.perform([Succeed(leases["b"]), Deliver("c", "t")]))
+
+    def meanwhile() -> None:
+        thread.start()
+        deadline = time.monotonic() + 30
+        while thread.is_alive():
+            waiting = direct.execute("SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock'").fetchone()
+            if waiting is not None:
+                return
+            assert time.monotonic() < deadline
+
+    before_its_commit(authority, meanwhile)
+    authority.perform([Succeed(leases["a"]), Deliver("c", "t")])
+    thread.join(30)
+    other.close()
+    assert authority.find(["c"])["c"].state is WorkItemState.READY
+
+
+def test_who_is_submitted_between_the_look_and_the_commit_of_what_it_waits_for_is_released(
+    authority: PostgresWorkItems, postgres_database: str
+) -> None:
+    submitted(authority, "a")
+    lease = claimed(authority, "a").lease
+    with closing(PostgresWorkItems(postgres_database)) as other:
+        before_its_commit(authority, lambda: submitted(other, "b", depends_on=("a",)))
+        (ended,) = authority.perform([Succeed(lease)])
+    assert isinstance(ended, WorkItem)
+    assert authority.find(["b"])["b"].state is WorkItemState.READY
