@@ -24,7 +24,8 @@ class FleetSettings:
     """What a worker or a client is to use.
 
     `state_db_uri` names the authority, `postgresql://…` or `sqlite:///…`; `queue_uri` the database of a database
-    transport. `max_depth` is how many deliveries may be unacknowledged. `repr` shows no password.
+    transport. `max_depth` is how many deliveries may be unacknowledged. For `keep_days` what ended is kept; 0 is for
+    good. `repr` shows no password.
     """
 
     backend: str = "sqlite"
@@ -36,6 +37,7 @@ class FleetSettings:
     partitions: int = 12
     kafka_servers: str = "localhost:9092"
     kafka_instance: str = ""
+    keep_days: float = 30.0
 
     @classmethod
     def of(cls, environ: Mapping[str, str]) -> FleetSettings:
@@ -55,6 +57,7 @@ class FleetSettings:
             _number(environ, "AGENT_TURNS_PARTITIONS", 12, 1, 10_000, int),
             environ.get("KAFKA_BOOTSTRAP_SERVERS") or "localhost:9092",
             environ.get("KAFKA_GROUP_INSTANCE_ID", ""),
+            _number(environ, "AGENT_DISPATCH_KEEP_DAYS", 30.0, 0.0, 36_500.0, float),
         )
 
 

@@ -37,6 +37,7 @@ from harness.fleet.executors import Executor, run
 from harness.fleet.keeper import Keeper
 from harness.fleet.lease import WorkItemLeaseGuard
 from harness.fleet.ports import Authority, Buried, Delivery, Receipt, Result, Transport, WorkerPresence
+from harness.fleet.pruner import Pruner
 from harness.fleet.settings import FleetSettings
 from harness.fleet.turn import Turn, Turns
 from harness.fleet.work_item import WorkItem
@@ -110,6 +111,7 @@ class Worker:
         self._draining, self._given_up = threading.Event(), threading.Event()
         self._pool = ThreadPoolExecutor(slots, thread_name_prefix="fleet-slot")
         self._keeper = Keeper(authority, transport, settings, self._turns, self._guarded, self._presence)
+        self._pruner = Pruner(authority, settings.keep_days, self._guarded)
         self._feeder = threading.Thread(target=self._guarded, args=(self._feed,), name="fleet-feeder")
         self._desk = threading.Thread(target=self._guarded, args=(self._serve,), name="fleet-desk")
         self.problem: BaseException | None = None
@@ -135,6 +137,7 @@ class Worker:
     def start(self) -> None:
         self._desk.start()
         self._keeper.start()
+        self._pruner.start()
         self._feeder.start()
 
     def wait(self, seconds: float | None = None) -> bool:
@@ -162,6 +165,7 @@ class Worker:
             for turn in self._turns.all():
                 turn.guard.ask_to_stop(DrainRequestedError(turn.item_id, "its worker is ending"))
             all_ended = mark.passed.wait(LAST_WORDS_S) and self._turns.wait_for_none(LAST_WORDS_S)
+        self._pruner.stop()
         self._keeper.stop()
         self._inbox.put(_Closing())
         self._desk.join(LAST_WORDS_S)

@@ -39,6 +39,7 @@ def test_what_is_empty_has_its_default() -> None:
             {"kafka_servers": "a:1,b:2", "partitions": 3, "queue_uri": ""},
         ),
         ({"AGENT_DISPATCH_MAX_DEPTH": " 7 "}, {"max_depth": 7}),
+        ({"AGENT_DISPATCH_KEEP_DAYS": "0.5"}, {"keep_days": 0.5}),
         ({"AGENT_DISPATCH_CLAIM_TTL_S": "300", "AGENT_DISPATCH_RENEW_INTERVAL_S": "100"}, {"renew_interval_s": 100.0}),
         ({"AGENT_DISPATCH_CLAIM_TTL_S": "1.5"}, {"claim_ttl_s": 1.5, "renew_interval_s": 0.5}),
     ],
@@ -68,6 +69,7 @@ def test_what_is_said_counts(environ: dict[str, str], expected: dict[str, object
             "AGENT_DISPATCH_RENEW_INTERVAL_S",
         ),
         ({"AGENT_TURNS_PARTITIONS": "-1"}, "AGENT_TURNS_PARTITIONS"),
+        ({"AGENT_DISPATCH_KEEP_DAYS": "-1"}, "AGENT_DISPATCH_KEEP_DAYS"),
     ],
 )
 def test_what_can_not_be_is_refused_by_its_name(environ: dict[str, str], name: str) -> None:
