@@ -28,7 +28,7 @@ import attrs
 from dispatch.commands import AskToStop, Effect, Launch, Observe, RequestFailed, Send
 from dispatch.errors import NotRunningError
 from dispatch.reply import Reply
-from harness import Assignment, PromptHost, SessionHost, SessionPhase, SessionState
+from harness import Assignment, HostClosedError, PromptHost, SessionHost, SessionPhase, SessionState
 
 logger = logging.getLogger(__name__)
 
@@ -139,7 +139,7 @@ class Outbox:
                 try:
                     submit(errand.effect.assignment)
                 except BaseException as error:  # noqa: BLE001 - a worker's door, as in `_perform`
-                    self._report(errand.effect, _told(error))
+                    self._report(errand.effect, error)
             else:
                 left.append(errand)
         return left
@@ -263,7 +263,7 @@ class Outbox:
             if self._ends_with(error):
                 raise
             problem = _told(error)
-            self._report(errand.effect, problem)
+            self._report(errand.effect, error)
         finally:
             if errand.done is not None:
                 errand.done(turn, problem)
@@ -285,9 +285,12 @@ class Outbox:
                 return
         await self._host.cancel(session)
 
-    def _report(self, effect: Effect, problem: str) -> None:
+    def _report(self, effect: Effect, raised: BaseException) -> None:
+        problem = _told(raised)
         try:
             match effect:
+                case Launch() if isinstance(raised, HostClosedError):  # as with those that the closing has ended
+                    logger.info("%s was not begun any more, and is for the next host", effect.assignment_id)
                 case Launch(assignment):
                     error = f"the session could not be opened: {problem}"
                     self._tell(Observe(SessionState(assignment.assignment_id, SessionPhase.FAILED, error=error)))

@@ -82,10 +82,16 @@ class SessionState:
     checkpoint: str = ""
 
 
+class HostClosedError(Exception):
+    """The host was closed and opens no more sessions. One that is submitted to it counts as under way all the same: as
+    those that were ended by the closing, it is for the next host of its scheduler to go on with."""
+
+
 class SessionHost(Protocol):
     """Runs sessions. Every method may be called again with the same arguments and must then do no harm.
 
-    `submit` returns once the session is on its way, and raises if it can't be; how it went comes back as reports.
+    `submit` returns once the session is on its way, and raises if it can't be, which fails the slice, unless it is a
+    `HostClosedError`; how it went comes back as reports.
     `send` delivers a message into a running session and returns the id of the turn that takes it. `cancel` asks the
     session to stop at its next safepoint and returns at once; the report that follows says that it did.
     """

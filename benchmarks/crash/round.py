@@ -320,12 +320,13 @@ class Round:
     def _judge_end(self, fate: Fate, code: int) -> None:
         """A run ends by SIGKILL, as it was asked to, or through; in the latter cases nothing of it is left.
 
-        A signal may come when all is done and the interpreter is about to exit: that then ends it. One whose server
-        is out of reach when all is done may say that, and what it could not write.
+        A signal may come when all is done and the interpreter is about to exit: that then ends it. Of two that come
+        together either may be the first. One whose server is out of reach when all is done may say that, and what it
+        could not write.
         """
         if fate.means.kills and (code == -signal.SIGKILL or (fate.means in TAKEN_OVER and code not in (0, 1))):
             return
-        allowed = {0, 1} | {128 + number for number in fate.signals[:1]} | {-number for number in fate.signals}
+        allowed = {0, 1} | {128 + number for number in fate.signals} | {-number for number in fate.signals}
         said = self.said(str(self._runs))
         excused = fate.means in FAULTS and code == 2 and OUT_OF_REACH.fullmatch(said)
         if (code not in allowed or said) and not excused:

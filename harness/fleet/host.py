@@ -39,7 +39,6 @@ from harness.fleet.sent import SentSession, Stage, bare_end
 from harness.fleet.work_item import ENDED, Submission, WorkItem, WorkItemState
 from harness.local import LocalSessionHost, RunningSession
 from harness.local.errors import (
-    HostClosedError,
     InvalidAssignmentError,
     LocalHostError,
     NoSessionError,
@@ -49,7 +48,7 @@ from harness.local.outcome import LINE_LIMIT, STOPPED
 from harness.local.repository import Repository
 from harness.local.session import CLAIM_LOOK_S, CLAIM_WAIT_S
 from harness.local.site import always, check
-from harness.session import Assignment, SessionPhase, SessionState
+from harness.session import Assignment, HostClosedError, SessionPhase, SessionState
 from harness.text import sanitize
 
 logger = logging.getLogger(__name__)

@@ -2,7 +2,6 @@
 
 from harness.local.errors import (
     GitError,
-    HostClosedError,
     InvalidAssignmentError,
     LocalHostError,
     NoSessionError,
@@ -12,7 +11,6 @@ from harness.local.host import LocalSessionHost, RunningSession
 
 __all__ = [
     "GitError",
-    "HostClosedError",
     "InvalidAssignmentError",
     "LocalHostError",
     "LocalSessionHost",

@@ -56,10 +56,6 @@ class NoSessionError(LocalHostError):
         self.assignment_id = assignment_id
 
 
-class HostClosedError(LocalHostError):
-    """The host was closed and opens no more sessions."""
-
-
 class InvalidAssignmentError(LocalHostError):
     """An assignment has a field that can't name a branch or a folder."""
 

@@ -13,7 +13,7 @@ import attrs
 import pykka
 
 from harness.local.binding import Bindings, bound_elsewhere
-from harness.local.errors import HostClosedError, LocalHostError, NoSessionError
+from harness.local.errors import LocalHostError, NoSessionError
 from harness.local.merge import catch_up, recover
 from harness.local.message import Message, Open, Session, Stage, Stop, Sweep
 from harness.local.process import ProcessWatcher
@@ -23,7 +23,7 @@ from harness.local.session import SessionActor
 from harness.local.settle import drop_kept_on_main
 from harness.local.site import MergeQueue, Site, check, check_name
 from harness.local.worktree import Pool
-from harness.session import Assignment, SessionPhase, SessionState
+from harness.session import Assignment, HostClosedError, SessionPhase, SessionState
 
 logger = logging.getLogger(__name__)
 

@@ -15,7 +15,7 @@ import anyio
 import pytest
 
 from dispatch import DispatchService, MemoryStore, NotRunningError, Slice, SliceState, UnitWeights
-from harness import Assignment, SessionPhase, SessionState
+from harness import Assignment, HostClosedError, SessionPhase, SessionState
 from tests.integration.service_rig import LIMIT_S, Host, Noted, Places, finished, in_thread, serving
 
 ROOT = Path(__file__).parents[2]
@@ -441,3 +441,20 @@ def test_a_host_that_cannot_say_which_sessions_live_starts_nothing(store: Memory
     assert list(host.asked) == []
     with serving(Lasting([]), store) as service:  # nothing holds the claim
         assert len(service.list()) == 4
+
+
+def test_what_was_launched_onto_a_host_that_is_closing_is_run_by_the_next_one() -> None:
+    class Closing(Host):
+        async def submit(self, assignment: Assignment) -> None:
+            asked.set()
+            raise HostClosedError("the host was closed")
+
+    asked, store = threading.Event(), MemoryStore()
+    with serving(Closing(), store) as service:
+        service.enqueue(Slice("a"))
+        assert asked.wait(LIMIT_S)
+        assert service.get("a").state is SliceState.RUNNING
+    host = Host()
+    with serving(host, store) as service:
+        host.asked.wait(1)
+        assert (service.get("a").state, service.get("a").attempt) == (SliceState.RUNNING, 2)

@@ -14,8 +14,8 @@ import attrs
 import pytest
 import trio
 
-from harness.local import HostClosedError, InvalidAssignmentError, LocalSessionHost, NoSessionError
-from harness.session import ReportingHost, SessionPhase
+from harness.local import InvalidAssignmentError, LocalSessionHost, NoSessionError
+from harness.session import HostClosedError, ReportingHost, SessionPhase
 from tests.integration.workshop import (
     GRAPH,
     Repo,

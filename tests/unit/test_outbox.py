@@ -17,7 +17,7 @@ from dispatch.commands import AskToStop, Effect, Launch, Observe, RequestFailed,
 from dispatch.errors import NotRunningError
 from dispatch.outbox import Call, Errand, Outbox
 from dispatch.reply import BlockingReply
-from harness import Assignment, Recipe, SessionPhase
+from harness import Assignment, HostClosedError, Recipe, SessionPhase
 from tests.integration.service_rig import LIMIT_S, Gate, Host, Noted
 
 
@@ -99,6 +99,24 @@ def test_a_submit_that_fails_is_told_as_a_failed_session() -> None:
     assert isinstance(told, Observe)
     assert (told.report.assignment_id, told.report.phase) == ("a@1", SessionPhase.FAILED)
     assert told.report.error == "the session could not be opened: OSError: [Errno 28] No space left"
+
+
+def test_a_session_that_a_closed_host_did_not_open_is_under_way_all_the_same() -> None:
+    """It was decided before the host was closed: to call it failed would lose it for whoever runs the graph next."""
+
+    class Closed(Host):
+        async def submit(self, assignment: Assignment) -> None:
+            raise HostClosedError("the host was closed")
+
+    class PromptlyClosed(Closed):
+        def submit_nowait(self, assignment: Assignment) -> None:
+            raise HostClosedError("the host was closed")
+
+    for host in (Closed(), PromptlyClosed()):
+        with running(host) as rig:
+            rig.post(launch("a"))
+            rig.settle()
+            assert list(rig.told) == []
 
 
 class Stubborn(Host):

@@ -61,6 +61,7 @@ EXPORTS: dict[ModuleType, list[str]] = {
         "Assignment",
         "DiskLimit",
         "FencedHost",
+        "HostClosedError",
         "HostMeasures",
         "Limit",
         "LimitReading",
