@@ -21,6 +21,7 @@ from harness.fleet.lease import WorkItemLeaseGuard
 
 logger = logging.getLogger(__name__)
 
+SHORTEST_DELAY_S, LONGEST_DELAY_S = 1.0, 30 * 86_400.0
 ENTRY_POINTS = "slice_dispatch.executors"  #: the group in which a distribution names its executors, by kind
 
 #: Called with the payload and the guard. What it returns is the result; what it raises, see `ending_of`.
@@ -36,7 +37,7 @@ class TryAgainError(Exception):
 
 
 class NotNowError(Exception):
-    """Raised by an executor: give the turn back unharmed, for `delay_s` seconds. The text says why."""
+    """Raised by an executor: give the turn back unharmed, for `delay_s` seconds, at least one. The text says why."""
 
     def __init__(self, cause: str, delay_s: float) -> None:
         super().__init__(cause)
@@ -50,7 +51,7 @@ def run(executor: Executor, payload: bytes, guard: WorkItemLeaseGuard) -> Holdin
     """
     lease = guard.lease
     try:
-        return Succeed(lease, executor(payload, guard) or "")
+        result: object = executor(payload, guard)
     except LeaseLostError:
         return None
     except CancelRequestedError as asked:
@@ -60,15 +61,28 @@ def run(executor: Executor, payload: bytes, guard: WorkItemLeaseGuard) -> Holdin
     except TryAgainError as failed:
         return Retry(lease, str(failed), random.random())
     except NotNowError as deferred:
-        return Defer(lease, str(deferred), deferred.delay_s)
+        return Defer(lease, str(deferred), delay_of(deferred))
     except DrainRequestedError as asked:
         return Defer(lease, asked.cause)
     except FleetUnavailableError:
         logger.exception("work item %r could not be guarded", guard.item.id)
         return Retry(lease, "its authority was out of reach when an effect was to be guarded", random.random())
-    except (Exception, SystemExit) as error:
+    except BaseException as error:
         logger.exception("the executor of kind %r failed", guard.item.kind)
         return Retry(lease, f"its executor raised {type(error).__name__}; see the worker's log", random.random())
+    if result is None or isinstance(result, str):
+        return Succeed(lease, result or "")
+    return Fail(lease, f"its executor returned {type(result).__name__}; it may return text, or nothing")
+
+
+def delay_of(deferred: NotNowError) -> float:
+    """For how long the turn is given back: a moment at least, whatever the executor said, so that nothing spins."""
+    delay_s = deferred.delay_s
+    return (
+        delay_s
+        if isinstance(delay_s, (int, float)) and SHORTEST_DELAY_S <= delay_s < LONGEST_DELAY_S
+        else SHORTEST_DELAY_S
+    )
 
 
 def load_executors(named: Mapping[str, str]) -> dict[str, Executor]:
@@ -80,6 +94,8 @@ def load_executors(named: Mapping[str, str]) -> dict[str, Executor]:
 def _loaded(kind: str, place: str) -> Executor:
     """Whatever a stranger's module raises when it is imported, it is told in one line; its text may hold paths."""
     module, _, name = place.partition(":")
+    if not (module and name):
+        raise InvalidSettingError(f"executor of {kind!r}", f"{place!r} names no callable; write module:callable")
     try:
         found = importlib.import_module(module)
         for part in name.split("."):
@@ -89,7 +105,7 @@ def _loaded(kind: str, place: str) -> Executor:
         raise InvalidSettingError(f"executor of {kind!r}", f"there is no module {error.name!r}{hint}") from error
     except (AttributeError, ValueError) as error:
         raise InvalidSettingError(f"executor of {kind!r}", f"{place!r} can't be loaded: {error}") from error
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         problem = f"importing {module!r} raised {type(error).__name__}; see: python -c 'import {module}'"
         raise InvalidSettingError(f"executor of {kind!r}", problem) from error
     if not callable(found):

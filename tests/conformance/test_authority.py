@@ -7,15 +7,17 @@ from __future__ import annotations
 import functools
 import threading
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
+from harness.fleet.authority.sqlite import SqliteWorkItems
 from harness.fleet.authority.url import open_work_items
-from harness.fleet.commands import Cancel, Claim, Deliver, Fail, Recover, Requeue, Retry, Succeed
-from harness.fleet.errors import InvalidSettingError
+from harness.fleet.commands import Cancel, Claim, Deliver, Fail, Recover, Requeue, Retry, Submit, Succeed
+from harness.fleet.errors import FleetBrokenError, InvalidSettingError
 from harness.fleet.ports import Buried, Query, Watch
-from harness.fleet.work_item import WorkItemState
+from harness.fleet.work_item import Submission, WorkItemState
 from tests.conformance.work_items_rig import ADAPTERS, START, TTL_S, Rig
 
 LIMIT_S = 30.0
@@ -258,3 +260,15 @@ def test_nothing_that_is_over_is_recovered(rig: Rig) -> None:
     rig.do(Recover("a", "t"))
     assert rig.look().state is WorkItemState.CANCELLED
     assert rig.authority.overtaken(9) == ()
+
+
+def test_a_file_that_was_replaced_is_no_outage_to_wait_for(tmp_path: Path) -> None:
+    """What is decided in one that is gone counts for nobody else."""
+    path = tmp_path / "state.db"
+    with closing(SqliteWorkItems(path)) as authority:
+        submission = Submit(Submission("a", "t", "s", "k"))
+        authority.perform([submission])
+        path.rename(tmp_path / "elsewhere")
+        with pytest.raises(FleetBrokenError, match="was removed or replaced while in use; put it back, or start again"):
+            authority.find(["a"])
+        assert authority.find(["a"]) == {}  # it is opened anew, and made

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -97,7 +99,7 @@ def test_messages_are_heard_once(desk: Desk) -> None:
     assert desk.guard.messages() == ("three",)
 
 
-def raising(error: Exception) -> Callable[[bytes, WorkItemLeaseGuard], str]:
+def raising(error: BaseException) -> Callable[[bytes, WorkItemLeaseGuard], str]:
     def executor(_: bytes, __: WorkItemLeaseGuard) -> str:
         raise error
 
@@ -114,11 +116,14 @@ def raising(error: Exception) -> Callable[[bytes, WorkItemLeaseGuard], str]:
         (DrainRequestedError("a", "ending"), Defer, WorkItemState.READY),
         (FleetUnavailableError("postgresql://server is out of reach"), Retry, WorkItemState.READY),
         (ValueError("/home/somebody/secret"), Retry, WorkItemState.READY),
+        (SystemExit(3), Retry, WorkItemState.READY),
+        (KeyboardInterrupt(), Retry, WorkItemState.READY),
+        (BaseException("/home/somebody"), Retry, WorkItemState.READY),
     ],
-    ids=lambda value: type(value).__name__ if isinstance(value, Exception) else None,
+    ids=lambda value: type(value).__name__ if isinstance(value, BaseException) else None,
 )
 def test_what_an_executor_raises_ends_the_attempt(
-    desk: Desk, error: Exception, ending: type[Holding], state: WorkItemState
+    desk: Desk, error: BaseException, ending: type[Holding], state: WorkItemState
 ) -> None:
     command = run(raising(error), b"", desk.guard)
     assert isinstance(command, ending)
@@ -132,6 +137,22 @@ def test_what_an_executor_returns_is_the_result(desk: Desk) -> None:
     command = run(lambda payload, _: payload.decode(), b"fine", desk.guard)
     assert command == Succeed(desk.guard.lease, "fine")
     assert run(lambda *_: None, b"", desk.guard) == Succeed(desk.guard.lease, "")
+
+
+@pytest.mark.parametrize("value", [7, {"a": 1}, b"bytes", ["list"], object()], ids=lambda value: type(value).__name__)
+def test_what_is_no_text_fails_the_turn_and_says_so(desk: Desk, value: Any) -> None:
+    command = run(lambda *_: value, b"", desk.guard)
+    assert command == Fail(
+        desk.guard.lease, f"its executor returned {type(value).__name__}; it may return text, or nothing"
+    )
+
+
+@pytest.mark.parametrize(
+    ("asked_s", "given_s"),
+    [(5.0, 5.0), (3600, 3600), (0, 1.0), (-5.0, 1.0), (math.nan, 1.0), (math.inf, 1.0), ("x", 1.0)],
+)
+def test_a_turn_is_given_back_for_a_moment_at_least(desk: Desk, asked_s: Any, given_s: float) -> None:
+    assert run(raising(NotNowError("busy", asked_s)), b"", desk.guard) == Defer(desk.guard.lease, "busy", given_s)
 
 
 def test_nothing_is_said_in_the_name_of_a_lost_lease(desk: Desk) -> None:

@@ -16,11 +16,13 @@ from pathlib import Path
 from typing import TypeVar
 
 from harness.database.killpoint import killpoint
+from harness.database.sqlite_file import identity
 from harness.fleet import ledger
 from harness.fleet.authority.sqlite_file import BUSY_TIMEOUT_S, FILE
 from harness.fleet.authority.sqlite_rows import SQL, SqliteRows
 from harness.fleet.authority.sqlite_sessions import SqliteSessionLocks, SqliteWatch
 from harness.fleet.authority.stored import Asked, Row, StoredAuthority, Value, handed
+from harness.fleet.authority.terms import TERMS
 from harness.fleet.commands import Command
 from harness.fleet.ledger import Session
 from harness.fleet.ports import Result
@@ -49,6 +51,7 @@ class SqliteWorkItems(StoredAuthority):
         self.path = Path(path).absolute()
         self._connect, self._mutex = connect, threading.Lock()
         self._connection: sqlite3.Connection | None = None
+        self._file = (0, 0)
         self._locks = SqliteSessionLocks(self.path)
 
     def __repr__(self) -> str:
@@ -139,10 +142,15 @@ class SqliteWorkItems(StoredAuthority):
                 raise
 
     def _connected(self) -> sqlite3.Connection:
+        """What was decided in a file that is gone counts for nobody else: that is no outage to wait for."""
+        if self._connection is not None and identity(self.path) != self._file:
+            self._connection.close()
+            self._connection = None
+            raise TERMS.error(f"{self.path} was removed or replaced while in use; put it back, or start again")
         if self._connection is None:
             connection = self._connect(self.path)
             FILE.insist(connection, self.path, "busy_timeout", round(BUSY_TIMEOUT_S * 1000))
-            self._connection = connection
+            self._connection, self._file = connection, identity(self.path)
         return self._connection
 
     def _give_up(self, connection: sqlite3.Connection) -> None:
