@@ -85,7 +85,12 @@ def requeue(authority: Authority, job_id: str, tenant: str | None = None) -> Doc
 
 
 def listing(authority: Authority, wanted: Query) -> Document:
-    """In order of submission. `next` is what to give as `after` for those that follow; None: that is all."""
+    """In order of submission. `next` is what to give as `after` for those that follow; None: that is all.
+
+    Raises `UnknownItemError` for an `after` that is not there: a reader who pages would begin anew again and again.
+    """
+    if wanted.after and wanted.after not in authority.find([wanted.after]):
+        raise UnknownItemError(wanted.after)
     items = authority.search(attrs.evolve(wanted, limit=wanted.limit + 1))
     page = items[: wanted.limit]
     return {"jobs": [document(item) for item in page], "next": page[-1].id if len(items) > len(page) else None}

@@ -22,6 +22,7 @@ logger = logging.getLogger(__name__)
 
 LOOK_S = 1.0  #: between two looks for what is overtaken or undelivered, more or less
 PAUSE_S = 0.05  #: between two looks for what is undelivered, however often it is said that there may be something
+REACH_S = 0.5  #: before the authority or the transport is tried again when it was out of reach
 MOST = 500  #: items at a time
 
 
@@ -66,6 +67,7 @@ class Keeper:
                 self.deliver()
             except FleetUnavailableError as problem:
                 logger.warning("%s", problem)
+                self._ending.wait(REACH_S)
             self._asked.wait(min(max(0.0, self._recover_at - looked_at), self._settings.renew_interval_s / 2))
             self._ending.wait(looked_at + PAUSE_S - time.monotonic())
             self._asked.clear()

@@ -16,6 +16,8 @@ BACKENDS = ("sqlite", "postgres", "kafka")
 LONGEST_TTL_S = 300.0  #: a lease that nobody renews keeps a turn from everybody for so long
 RENEWALS_IN_A_TTL = 3  #: at least, so that one or two may fail
 _POSTGRES = re.compile(r"postgres(ql)?://")
+_FILE = re.compile(r"sqlite:////")  # absolute: workers started in other folders are to find the same one
+_AUTHORITIES = "postgresql://user@host/database or sqlite:////absolute/path"
 Value = TypeVar("Value", int, float)
 
 
@@ -46,6 +48,8 @@ class FleetSettings:
         if backend not in BACKENDS:
             raise InvalidSettingError("TASK_QUEUE_BACKEND", f"is none of {', '.join(BACKENDS)}")
         state = environ.get("STATE_DB_URI") or default_uri("state.db")
+        if not (_POSTGRES.match(state) or _FILE.match(state)):
+            raise InvalidSettingError("STATE_DB_URI", f"names no authority: {_AUTHORITIES}")
         ttl_s = _number(environ, "AGENT_DISPATCH_CLAIM_TTL_S", 120.0, 1.0, LONGEST_TTL_S, float)
         return cls(
             backend,
@@ -68,7 +72,8 @@ def problems(environ: Mapping[str, str]) -> tuple[InvalidSettingError, ...]:
         try:
             FleetSettings.of(rest)
         except InvalidSettingError as problem:
-            found.append(problem)
+            if all(problem.name != other.name for other in found):
+                found.append(problem)
             if rest.pop(problem.name, None) is None:  # it is about one that is missing
                 return tuple(found)
         else:
@@ -92,7 +97,7 @@ def _queue_uri(environ: Mapping[str, str], backend: str, state: str) -> str:
             )
         return given or state
     if backend == "sqlite":
-        if given and not given.startswith("sqlite:///"):
+        if given and not _FILE.match(given):
             raise InvalidSettingError("TASK_QUEUE_URI", "names no SQLite file: sqlite:////absolute/path")
         return given or default_uri("queue.db")
     return ""

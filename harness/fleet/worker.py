@@ -34,7 +34,7 @@ from harness.fleet.errors import (
     UnknownItemError,
 )
 from harness.fleet.executors import Executor, run
-from harness.fleet.keeper import Keeper
+from harness.fleet.keeper import REACH_S, Keeper
 from harness.fleet.lease import WorkItemLeaseGuard
 from harness.fleet.ports import Authority, Buried, Delivery, Receipt, Result, Transport, WorkerPresence
 from harness.fleet.pruner import Pruner
@@ -48,7 +48,6 @@ Answer = TypeVar("Answer")
 LOOK_S = 1.0  #: how long the feeder waits for a delivery before it looks whether it is still wanted
 AGAIN_S = 1.0  #: before a delivery comes again whose item, or whose session, somebody works on
 ELSEWHERE_S = 5.0  #: before a turn comes again that another worker may have the executor for
-REACH_S = 0.5  #: before the authority or the transport is tried again when it was out of reach
 LAST_WORDS_S = 5.0  #: for turns that were asked to stop, and for what is still to be written down
 
 

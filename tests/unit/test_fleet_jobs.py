@@ -101,6 +101,8 @@ def test_a_list_is_read_page_by_page(desk: FleetDesk) -> None:
         seen += [job["job_id"] for job in page["jobs"]]
         after = page["next"] or ""
     assert (seen, after) == ([f"j{number}" for number in range(7)], "")
+    with pytest.raises(UnknownItemError, match="'nosuch'"):  # not all anew
+        graph_jobs("list", after="nosuch", authority=desk.authority)
     theirs = graph_jobs("list", tenant="u", states=["ready"], limit=4, authority=desk.authority)
     assert ([job["job_id"] for job in theirs["jobs"]], theirs["next"]) == (["j0", "j2", "j4", "j6"], None)
     assert graph_jobs("list", states=["running"], authority=desk.authority) == {"jobs": [], "next": None}

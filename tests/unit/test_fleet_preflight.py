@@ -52,7 +52,7 @@ def test_all_is_there(environ: dict[str, str]) -> None:
         (["k=turns_of_ours:run", "k=turns_of_ours:run"], "another one of kind 'k'"),
         (["k=no_such_turns:run"], "no module 'no_such_turns'; put its folder on PYTHONPATH"),
         (["k=turns_of_ours:walk"], "can't be loaded"),
-        (["k=turns_of_ours"], "can't be loaded"),
+        (["k=turns_of_ours"], "names no callable; write module:callable"),
         (["k=turns_of_ours:nothing"], "not callable"),
         (["k=broken_turns:run"], "importing 'broken_turns' raised RuntimeError"),
         (["k=wrong_turns:run"], "importing 'wrong_turns' raised SyntaxError"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from harness.fleet.errors import InvalidSettingError
-from harness.fleet.settings import FleetSettings
+from harness.fleet.settings import FleetSettings, problems
 
 PG = "postgresql://somebody:secret@server/db"
 
@@ -57,6 +57,9 @@ def test_what_is_said_counts(environ: dict[str, str], expected: dict[str, object
         ({"TASK_QUEUE_BACKEND": "postgres", "STATE_DB_URI": "sqlite:///x"}, "STATE_DB_URI"),
         ({"TASK_QUEUE_BACKEND": "postgres", "STATE_DB_URI": PG, "TASK_QUEUE_URI": "sqlite:///x"}, "TASK_QUEUE_URI"),
         ({"TASK_QUEUE_URI": PG}, "TASK_QUEUE_URI"),
+        ({"TASK_QUEUE_URI": "sqlite:///relative.db"}, "TASK_QUEUE_URI"),
+        ({"STATE_DB_URI": "sqlite:///relative.db"}, "STATE_DB_URI"),
+        ({"STATE_DB_URI": "mysql://secret@server"}, "STATE_DB_URI"),
         ({"AGENT_DISPATCH_MAX_DEPTH": "0"}, "AGENT_DISPATCH_MAX_DEPTH"),
         ({"AGENT_DISPATCH_MAX_DEPTH": "many"}, "AGENT_DISPATCH_MAX_DEPTH"),
         ({"AGENT_DISPATCH_MAX_DEPTH": "1.5"}, "AGENT_DISPATCH_MAX_DEPTH"),
@@ -81,3 +84,9 @@ def test_what_can_not_be_is_refused_by_its_name(environ: dict[str, str], name: s
 
 def test_no_password_is_shown() -> None:
     assert "secret" not in repr(FleetSettings.of({"STATE_DB_URI": PG, "TASK_QUEUE_BACKEND": "postgres"}))
+
+
+def test_what_is_wrong_is_told_once() -> None:
+    wrong = {"TASK_QUEUE_BACKEND": "postgres", "STATE_DB_URI": "sqlite:////s", "AGENT_DISPATCH_MAX_DEPTH": "0"}
+    assert [problem.name for problem in problems(wrong)] == ["STATE_DB_URI"]
+    assert [problem.name for problem in problems(wrong | {"STATE_DB_URI": PG})] == ["AGENT_DISPATCH_MAX_DEPTH"]

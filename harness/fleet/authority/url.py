@@ -7,7 +7,7 @@ import re
 from harness.fleet.errors import InvalidSettingError
 from harness.fleet.ports import Authority
 
-_KINDS = "an authority is postgresql://user@host/database, sqlite:///relative/path or sqlite:////absolute/path"
+_KINDS = "an authority is postgresql://user@host/database or sqlite:////absolute/path"
 
 
 def open_work_items(uri: str) -> Authority:
