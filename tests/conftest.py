@@ -7,6 +7,7 @@ of Kafka one in each run.
 from __future__ import annotations
 
 import os
+import signal
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,11 @@ from tests.effort import EFFORT
 settings.register_profile("steady", derandomize=EFFORT == 1, deadline=None, print_blob=EFFORT > 1)
 settings.load_profile("steady")
 
+
+# A run that a shell started in the background ignores them, and so would every program that a test starts.
+for number, handler in ((signal.SIGINT, signal.default_int_handler), (signal.SIGQUIT, signal.SIG_DFL)):
+    if signal.getsignal(number) is signal.SIG_IGN:
+        signal.signal(number, handler)
 
 KAFKA_MODULES = ("test_kafka_server", "test_kafka_transport", "test_kafka_outage")
 
