@@ -17,7 +17,6 @@ LONGEST_TTL_S = 300.0  #: a lease that nobody renews keeps a turn from everybody
 RENEWALS_IN_A_TTL = 3  #: at least, so that one or two may fail
 _POSTGRES = re.compile(r"postgres(ql)?://")
 _FILE = re.compile(r"sqlite:////")  # absolute: workers started in other folders are to find the same one
-_AUTHORITIES = "postgresql://user@host/database or sqlite:////absolute/path"
 Value = TypeVar("Value", int, float)
 
 
@@ -49,7 +48,9 @@ class FleetSettings:
             raise InvalidSettingError("TASK_QUEUE_BACKEND", f"is none of {', '.join(BACKENDS)}")
         state = environ.get("STATE_DB_URI") or default_uri("state.db")
         if not (_POSTGRES.match(state) or _FILE.match(state)):
-            raise InvalidSettingError("STATE_DB_URI", f"names no authority: {_AUTHORITIES}")
+            raise InvalidSettingError(
+                "STATE_DB_URI", "names neither a PostgreSQL database nor a SQLite file by its absolute path"
+            )
         ttl_s = _number(environ, "AGENT_DISPATCH_CLAIM_TTL_S", 120.0, 1.0, LONGEST_TTL_S, float)
         return cls(
             backend,

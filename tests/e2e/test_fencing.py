@@ -16,12 +16,12 @@ SEED = 1
 @pytest.mark.timeout(400)
 @pytest.mark.parametrize("kind", KINDS)
 def test_whatever_befalls_workers_each_turn_ends_once_and_nothing_stale_is_done(kind: str) -> None:
-    turns = examples(30)
+    turns = examples(40)
     result = play(kind, turns, SEED)
     assert result.verdict.violations == (), "\n".join(lines(result))
     assert sum(result.states.values()) == turns
     assert result.states["succeeded"] >= 0.8 * turns
-    assert result.faults.total() >= 2 and result.attempts > result.states["succeeded"] * 0.9
+    assert result.faults.total() >= 1 and result.attempts > result.states["succeeded"] * 0.9
 
 
 @pytest.mark.timeout(400)

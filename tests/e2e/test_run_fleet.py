@@ -164,7 +164,7 @@ def test_a_scheduler_that_is_killed_loses_no_turn(fleet: Desk) -> None:
     [
         ("TASK_QUEUE_BACKEND", "carrier-pigeons", "TASK_QUEUE_BACKEND: is none of sqlite, postgres, kafka"),
         ("AGENT_DISPATCH_RENEW_INTERVAL_S", "50", "AGENT_DISPATCH_RENEW_INTERVAL_S: is 50; it may be a third of"),
-        ("STATE_DB_URI", "mysql://x", "STATE_DB_URI: names no database"),
+        ("STATE_DB_URI", "mysql://x", "STATE_DB_URI: names neither a PostgreSQL database nor a SQLite file"),
         ("AGENT_DISPATCH_REMOTE", "", "AGENT_DISPATCH_REMOTE: is not set, and this repository has no remote 'origin'"),
         ("AGENT_DISPATCH_REMOTE", "--upload-pack=x", "AGENT_DISPATCH_REMOTE: is no address of a git repository"),
     ],
