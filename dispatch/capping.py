@@ -27,9 +27,10 @@ class Measures(Protocol):
 
 @attrs.frozen
 class FixedCap:
-    """Measures that a person has set: `--cap N`."""
+    """Measures that are no measures: so many places. `origin` says in words where the number comes from."""
 
     places: int
+    origin: str = "set by hand"
 
     @property
     def cores(self) -> float:
@@ -41,7 +42,7 @@ class FixedCap:
 
     @property
     def derivation(self) -> str:
-        return f"cap {self.places}, set by hand"
+        return f"cap {self.places}, {self.origin}"
 
 
 class CapGauge:

@@ -180,12 +180,12 @@ def _service(
 ) -> DispatchService:
     """A service that owns the graph, and starts nothing while the gate is shut."""
     from dispatch.capping import FixedCap
-    from dispatch.cli.sessions import FLEET_PLACES, FleetCap
+    from dispatch.cli.sessions import FLEET_PLACES
     from dispatch.service import DispatchService
     from harness import default_limits
 
     places = request.cap or plan.cap
-    elsewhere = FleetCap(FLEET_PLACES) if request.fleet else None
+    elsewhere = FixedCap(FLEET_PLACES, "places on the fleet; --cap sets another") if request.fleet else None
     service = DispatchService(
         host,
         store,

@@ -8,8 +8,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
-import attrs
-
 from harness import LocalSessionHost, SessionHost
 from harness.local import RunningSession
 from harness.local.git import Git
@@ -37,25 +35,6 @@ class Sessions(SessionHost, Binds, Protocol):
     def log_path(self, graph_id: str, slice_id: str, attempt: int) -> Path: ...
 
     def close(self, timeout: float = ...) -> bool: ...
-
-
-@attrs.frozen
-class FleetCap:
-    """Measures of a fleet, which has no cores that could be counted from here."""
-
-    places: int
-
-    @property
-    def cores(self) -> float:
-        return float(self.places)
-
-    @property
-    def load(self) -> float:
-        return 0.0
-
-    @property
-    def derivation(self) -> str:
-        return f"cap {self.places} turns on the fleet; --cap sets another"
 
 
 @contextlib.contextmanager

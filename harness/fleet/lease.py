@@ -49,16 +49,14 @@ class WorkItemLeaseGuard:
 
     def side_effect(self, effect: Callable[Given, Answer], *args: Given.args, **kwargs: Given.kwargs) -> Answer:
         """Renews the lease, then does it. The database is asked each time: a clock that stood still proves nothing."""
-        (result,) = self._work_items.perform([Renew(self._lease, self._ttl_s)])
-        self.heard(result)
+        self._perform(Renew(self._lease, self._ttl_s))
         self.safepoint()
         return effect(*args, **kwargs)
 
     def last_effect(self, effect: Callable[Given, Answer], *args: Given.args, **kwargs: Given.kwargs) -> Answer:
         """The same for an effect that makes safe what there is, which a request to stop does not forbid. Raises
         `LeaseLostError`."""
-        (result,) = self._work_items.perform([Renew(self._lease, self._ttl_s)])
-        self.heard(result)
+        self._perform(Renew(self._lease, self._ttl_s))
         self._refuse_if_lost()
         return effect(*args, **kwargs)
 
@@ -70,8 +68,7 @@ class WorkItemLeaseGuard:
 
     def leave(self, checkpoint: str) -> None:
         """For the next attempt, should this one end here. Raises `LeaseLostError`."""
-        (result,) = self._work_items.perform([Checkpoint(self._lease, checkpoint)])
-        self.heard(result)
+        self._perform(Checkpoint(self._lease, checkpoint))
         self._refuse_if_lost()
 
     def look(self) -> None:
@@ -116,6 +113,10 @@ class WorkItemLeaseGuard:
     @property
     def is_lost(self) -> bool:
         return self._lost
+
+    def _perform(self, command: Renew | Checkpoint) -> None:
+        (result,) = self._work_items.perform([command])
+        self.heard(result)
 
     def _refuse_if_lost(self) -> None:
         if self._lost:

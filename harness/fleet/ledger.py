@@ -1,6 +1,6 @@
 """Commands on the rows of an authority, within one transaction: what every adapter shares.
 
-An adapter is a `Rows`: it locks, reads and writes. What a command does to an item is `work_item.step`'s to say; here is
+An adapter is a `Rows`: it locks, reads and writes. What a command does to an item is `lifecycle.step`'s to say; here is
 what it means for others. Of a session, one item is held at a time. A success releases those that now wait for nobody, a
 failure or a cancellation cancels those that waited for it, and theirs. Those that wait for a dead letter wait on, since
 it may be requeued.

@@ -26,13 +26,13 @@ from harness.fleet.transport.memory import MemoryTransport
 from harness.fleet.work_item import Submission, WorkItem, WorkItemState
 from harness.fleet.worker import Worker
 from harness.local import LocalSessionHost
-from harness.session import Assignment, SessionState
-from tests.integration.workshop import GRAPH, Repo, Reports, make_repo, until
+from harness.session import Assignment
+from tests.integration.workshop import GRAPH, Driven, Repo, Reports, make_repo, until
 
 SETTINGS = FleetSettings(max_depth=100, claim_ttl_s=300.0, renew_interval_s=100.0)
 
 
-class FleetShop:
+class FleetShop(Driven):
     """A fleet in this process. `marks` is a folder in which agents say how far they are, `$MARKS` in their scripts."""
 
     def __init__(self, folder: Path, authority: Authority | None = None, transport: Transport | None = None) -> None:
@@ -76,24 +76,6 @@ class FleetShop:
         self.reports = Reports()
         self.host = self._host()
         return list(asyncio.run(self.host.adopt(assignment_ids)))
-
-    def submit(self, *assignments: Assignment) -> None:
-        async def all_of_them() -> None:
-            for one in assignments:
-                await self.host.submit(one)
-
-        asyncio.run(all_of_them())
-
-    def run(self, *assignments: Assignment) -> list[SessionState]:
-        """Submits them at once; how each ended."""
-        self.submit(*assignments)
-        return [self.reports.end(one.assignment_id) for one in assignments]
-
-    def cancel(self, assignment_id: str) -> None:
-        asyncio.run(self.host.cancel(assignment_id))
-
-    def send(self, assignment_id: str, message: str) -> str:
-        return asyncio.run(self.host.send(assignment_id, message))
 
     def payload(self, one: Assignment) -> str:
         """A reference to what a turn of that assignment is told."""

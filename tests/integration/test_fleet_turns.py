@@ -301,6 +301,7 @@ def test_a_worker_without_a_remote_says_so(shop: FleetShop, monkeypatch: pytest.
     shop.worker(agent.run)
     shop.submit(assignment("one", "true"))
     shop.wait(lambda: shop.has("one@1") and "AGENT_DISPATCH_REMOTE: is not set" in shop.item("one@1").cause)
+    assert (shop.item("one@1").state, shop.item("one@1").failures) == (WorkItemState.READY, 0)
 
 
 def test_a_clone_is_made_once_and_belongs_to_its_remote(shop: FleetShop, monkeypatch: pytest.MonkeyPatch) -> None:

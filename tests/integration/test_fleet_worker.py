@@ -297,7 +297,8 @@ def test_what_waited_for_a_success_runs_at_once(rig: Rig) -> None:
     rig.worker(quick)
     rig.submit("a")
     rig.submit("b", depends_on=("a",))
-    rig.ends("b")
+    assert rig.ends("b").started_at >= rig.item("a").changed_at
+    assert rig.item("a").state is WorkItemState.SUCCEEDED
 
 
 def test_a_lost_lease_writes_nothing_and_its_delivery_stays(rig: Rig) -> None:
@@ -359,9 +360,11 @@ def test_a_worker_that_can_not_go_on_says_so(rig: Rig) -> None:
 def test_what_a_submitter_left_behind_is_delivered(rig: Rig) -> None:
     """It died between its two writes."""
     rig.items.perform([Submit(Submission("a", "t", "s", "k"))])
+    assert rig.transport.depth() == 0
     rig.worker(quick)
     rig.now += HANDED_S + 1
-    rig.ends("a")
+    assert rig.ends("a").attempt == 1
+    rig.until(lambda: rig.transport.depth() == 0)
 
 
 def test_a_full_queue_refuses_and_leaves_nothing_claimable(rig: Rig) -> None:

@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 from harness.local import LocalSessionHost
 from harness.session import Assignment, Recipe, SessionPhase, SessionState
@@ -105,13 +106,11 @@ class Reports:
         return self.wait(lambda s: s.assignment_id == assignment_id and s.phase is not SessionPhase.RUNNING, limit_s)
 
 
-class Workshop:
-    """A host on a repository, driven from a test."""
+class Driven:
+    """A host that is driven from a test, and what it reports."""
 
-    def __init__(self, repo: Repo, *, folder: Path | None = None, **options: object) -> None:
-        self.repo, self.reports = repo, Reports()
-        self.host = LocalSessionHost(folder or repo.path, **options)  # type: ignore[arg-type]
-        self.host.connect(self.reports)
+    host: Any
+    reports: Reports
 
     def submit(self, *assignments: Assignment) -> None:
         async def all_of_them() -> None:
@@ -129,7 +128,16 @@ class Workshop:
         asyncio.run(self.host.cancel(assignment_id))
 
     def send(self, assignment_id: str, message: str) -> str:
-        return asyncio.run(self.host.send(assignment_id, message))
+        return str(asyncio.run(self.host.send(assignment_id, message)))
+
+
+class Workshop(Driven):
+    """A host on a repository."""
+
+    def __init__(self, repo: Repo, *, folder: Path | None = None, **options: object) -> None:
+        self.repo, self.reports = repo, Reports()
+        self.host = LocalSessionHost(folder or repo.path, **options)  # type: ignore[arg-type]
+        self.host.connect(self.reports)
 
     def log(self, slice_id: str, attempt: int = 1, graph: str = GRAPH) -> str:
         return self.host.log_path(graph, slice_id, attempt).read_text(errors="replace")

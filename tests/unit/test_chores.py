@@ -142,4 +142,6 @@ def test_a_follower_gets_over_what_is_out_of_reach_and_over_a_look_that_fails(
 
 
 def test_a_follower_that_was_never_started_is_closed_at_once() -> None:
-    Follower(MemoryWorkItems().watch, lambda: None).close()
+    looked: list[None] = []
+    Follower(MemoryWorkItems().watch, lambda: looked.append(None)).close()
+    assert looked == []
