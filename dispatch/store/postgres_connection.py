@@ -5,37 +5,20 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 
-import psycopg
-
 from dispatch.errors import DispatchError, StoreError
 from dispatch.store.codec import ORPHANED_ATTEMPT
-from dispatch.store.refusals import TERMS
-from harness.database.postgres import Connect, Location, lost_connection, no_connection, refused_statement
-from harness.database.postgres_wire import BrokenError, RefusedError, Wire
+from dispatch.store.postgres_schema import STORE
+from harness.database.postgres_wire import BrokenError, RefusedError
 
-
-def wire_to(location: Location, connect: Connect, *, prepares: bool = True) -> Wire:
-    """A new connection. Raises `StoreError` or `StoreUnavailableError`."""
-    try:
-        return Wire(connect(location.conninfo), StoreError, prepares=prepares)
-    except psycopg.Error as error:
-        raise no_connection(error, location.url, TERMS) from error
+_ORPHANED = "23503"
+wire_to = STORE.wire_to
 
 
 def meaning(error: RefusedError | BrokenError, url: str) -> DispatchError:
     """What an error of the server means to the caller."""
-    if isinstance(error, BrokenError):
-        return lost_connection(error, url, TERMS)
-    match error.code:
-        case "23503":
-            return StoreError(ORPHANED_ATTEMPT)
-        case "42501":
-            return StoreError(
-                f"{url}: {error}; GRANT this role USAGE ON SCHEMA dispatch,"
-                " and SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA dispatch"
-            )
-        case code:
-            return refused_statement(code, error, url, TERMS)
+    if isinstance(error, RefusedError) and error.code == _ORPHANED:
+        return StoreError(ORPHANED_ATTEMPT)
+    return STORE.meaning(error, url)
 
 
 @contextlib.contextmanager

@@ -17,4 +17,5 @@ STORE = SchemaKind(
     advice="`run` a plan first, or name another store",
     upgrade="`run` a plan on it once to bring it up to date",
     use="`run`",
+    privileges="USAGE ON SCHEMA dispatch, and SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA dispatch",
 )

@@ -8,9 +8,11 @@ from collections.abc import Sequence
 from typing import Generic
 
 import attrs
+import psycopg
 
 from harness.database.killpoint import killpoint
-from harness.database.postgres_wire import Statement, Wire, array, statement
+from harness.database.postgres import Connect, Location, lost_connection, no_connection, refused_statement
+from harness.database.postgres_wire import BrokenError, RefusedError, Statement, Wire, array, statement
 from harness.database.queries import named_blocks
 from harness.database.terms import E, Terms
 
@@ -53,7 +55,8 @@ class SchemaKind(Generic[E]):
     `versions` names the table in `schema` that tells the version of `migrations` (their number), then those of other
     programs of ours that live in the same schema. `lock` is a number of ours for an advisory lock. Everything raises in
     its `terms`. The rest is words of messages: `name` is what the tables are to their user ("store"); `advice` says
-    what to do where there are none, `upgrade` what a mere reader does about old ones, `use` what their owner does.
+    what to do where there are none, `upgrade` what a mere reader does about old ones, `use` what their owner does;
+    `privileges` are what a role needs that is refused something.
     """
 
     schema: str
@@ -65,6 +68,22 @@ class SchemaKind(Generic[E]):
     advice: str
     upgrade: str
     use: str
+    privileges: str
+
+    def wire_to(self, location: Location, connect: Connect, *, prepares: bool = True) -> Wire:
+        """A new connection, whatever tables there are."""
+        try:
+            return Wire(connect(location.conninfo), self.terms.error, prepares=prepares)
+        except psycopg.Error as error:
+            raise no_connection(error, location.url, self.terms) from error
+
+    def meaning(self, error: RefusedError | BrokenError, url: str) -> E:
+        """What an error of the server means to the caller."""
+        if isinstance(error, BrokenError):
+            return lost_connection(error, url, self.terms)
+        if error.code == "42501":
+            return self.terms.error(f"{url}: {error}; GRANT this role {self.privileges}")
+        return refused_statement(error.code, error, url, self.terms)
 
     def make_ready(self, wire: Wire, url: str) -> None:
         """Make the tables, or bring them up to date. Raises `terms.error` if that isn't for this role to do."""

@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
 
-import psycopg
-
-from harness.database.postgres import Connect, Location, lost_connection, no_connection, refused_statement
+from harness.database.postgres import Connect, Location
 from harness.database.postgres_schema import BEGIN, ROLLBACK, SchemaKind, limit_session, limits
 from harness.database.postgres_wire import NOT_FOLLOWED, BrokenError, RefusedError, Result, Statement, Wire, statement
 from harness.database.queries import migrations, named_blocks
@@ -25,6 +23,9 @@ SCHEMA = SchemaKind(
     advice="start a worker on it first, or name another database in STATE_DB_URI",
     upgrade="start a worker on it once to bring it up to date",
     use="start a worker",
+    privileges=(
+        "USAGE ON SCHEMA agent_dispatch, SELECT, INSERT, UPDATE, DELETE ON ALL TABLES and USAGE ON ALL SEQUENCES IN it"
+    ),
 )
 LOCK_TIMEOUT_S, STATEMENT_TIMEOUT_S = 5.0, 30.0
 PATIENCE_S = 15.0  #: how long is waited on a server that says nothing
@@ -95,10 +96,7 @@ class PostgresClient:
 
     def connection(self) -> Wire:
         """A new one, to a database that has its tables."""
-        try:
-            wire = Wire(self._connect(self.location.conninfo), TERMS.error, prepares=self._prepares)
-        except psycopg.Error as error:
-            raise no_connection(error, self.location.url, TERMS) from error
+        wire = SCHEMA.wire_to(self.location, self._connect, prepares=self._prepares)
         try:
             SCHEMA.make_ready(wire, self.location.url)
         except (BrokenError, RefusedError) as error:
@@ -120,16 +118,9 @@ class PostgresClient:
 
     def meaning(self, error: RefusedError | BrokenError) -> FleetError:
         url = self.location.url
-        if isinstance(error, BrokenError):
-            return lost_connection(error, url, TERMS)
-        if error.code == "42501":
-            return TERMS.error(
-                f"{url}: {error}; GRANT this role USAGE ON SCHEMA agent_dispatch, SELECT, INSERT, UPDATE, DELETE ON ALL"
-                " TABLES and USAGE ON ALL SEQUENCES IN it"
-            )
-        if error.code in _IN_THE_WAY:
+        if isinstance(error, RefusedError) and error.code in _IN_THE_WAY:
             return TERMS.unavailable(f"others changed the same rows of {url} again and again ({error}); try once more")
-        return refused_statement(error.code, error, url, TERMS)
+        return SCHEMA.meaning(error, url)
 
     def _in_turn(self, step: Callable[[], Answer]) -> Answer:
         """Again, while others are in the way, a number of times."""

@@ -7,13 +7,11 @@ import threading
 import time
 from collections.abc import Sequence
 
-import psycopg
-
-from harness.database.postgres import Connect, Location, lost_connection, no_connection, refused_statement
+from harness.database.postgres import Connect, Location
 from harness.database.postgres_schema import BEGIN, COMMIT, ROLLBACK, limit_session, limits
 from harness.database.postgres_wire import NOT_FOLLOWED, BrokenError, RefusedError, Result, Statement, Wire
 from harness.fleet.errors import FleetError
-from harness.fleet.transport.postgres_schema import QUEUE, SQL, TERMS
+from harness.fleet.transport.postgres_schema import QUEUE, SQL
 
 LOCK_TIMEOUT_S, STATEMENT_TIMEOUT_S = 5.0, 30.0
 PATIENCE_S = STATEMENT_TIMEOUT_S + 5.0  #: how long is waited on a server that says nothing
@@ -46,7 +44,7 @@ class Link:
                 if hint is not None and not wire.in_transaction:
                     hint = None
                 elif not self._may_try_again(wire, refused, tries_left):
-                    raise meaning(refused, self._location.url) from refused
+                    raise QUEUE.meaning(refused, self._location.url) from refused
             else:
                 return wire.rows(results[len(begin)])
         raise AssertionError("the last try raises or returns")
@@ -66,7 +64,7 @@ class Link:
                 return wire.rows(self._run(wire, [work])[0])
             except RefusedError as refused:
                 if not self._may_try_again(wire, refused, tries_left):
-                    raise meaning(refused, self._location.url) from refused
+                    raise QUEUE.meaning(refused, self._location.url) from refused
         raise AssertionError("the last try raises or returns")
 
     def close(self) -> None:
@@ -79,7 +77,7 @@ class Link:
             return wire.run(statements, PATIENCE_S, often=True, binary=True)
         except BrokenError as broken:
             self.close()
-            raise meaning(broken, self._location.url) from broken
+            raise QUEUE.meaning(broken, self._location.url) from broken
 
     def _may_try_again(self, wire: Wire, refused: RefusedError, tries_left: int) -> bool:
         """Ends what is left of the transaction that was refused."""
@@ -93,13 +91,13 @@ class Link:
 
     def _connected(self) -> Wire:
         if self._wire is None:
-            wire = wire_to(self._location, self._connect, prepares=self._prepares)
+            wire = QUEUE.wire_to(self._location, self._connect, prepares=self._prepares)
             try:
                 QUEUE.make_ready(wire, self._location.url)
                 limit_session(wire, _LIMITS, PATIENCE_S)
             except (BrokenError, RefusedError) as error:
                 wire.close()
-                raise meaning(error, self._location.url) from error
+                raise QUEUE.meaning(error, self._location.url) from error
             except BaseException:
                 wire.close()
                 raise
@@ -122,7 +120,7 @@ class Listener:
         """From now on a hint will come. What is there already is to be looked for after this."""
         try:
             if self._wire is None:
-                self._wire = wire_to(self._location, self._connect, prepares=False)
+                self._wire = QUEUE.wire_to(self._location, self._connect, prepares=False)
                 self._wire.run([Statement(SQL["listen"])], PATIENCE_S)
             if not self._waits:
                 self._wire.run([Statement(SQL["wait"])], PATIENCE_S)
@@ -156,23 +154,3 @@ class Listener:
         wire, self._wire, self._waits = self._wire, None, False
         if wire is not None:
             wire.close()
-
-
-def wire_to(location: Location, connect: Connect, *, prepares: bool) -> Wire:
-    """A new connection."""
-    try:
-        return Wire(connect(location.conninfo), TERMS.error, prepares=prepares)
-    except psycopg.Error as error:
-        raise no_connection(error, location.url, TERMS) from error
-
-
-def meaning(error: RefusedError | BrokenError, url: str) -> FleetError:
-    """What an error of the server means to the caller."""
-    if isinstance(error, BrokenError):
-        return lost_connection(error, url, TERMS)
-    if error.code == "42501":
-        return TERMS.error(
-            f"{url}: {error}; GRANT this role USAGE ON SCHEMA agent_dispatch, and SELECT, INSERT, UPDATE, DELETE ON ALL"
-            " TABLES IN SCHEMA agent_dispatch"
-        )
-    return refused_statement(error.code, error, url, TERMS)

@@ -19,4 +19,5 @@ QUEUE = SchemaKind(
     advice="start a worker on it first, or name another database",
     upgrade="start a worker on it once to bring it up to date",
     use="start a worker",
+    privileges="USAGE ON SCHEMA agent_dispatch, and SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN it",
 )
