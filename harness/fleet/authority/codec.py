@@ -38,6 +38,14 @@ def outcome_of(row: Sequence[Any]) -> Outcome:
     )
 
 
+def outcome_columns(outcome: Outcome) -> tuple[str | int | float, ...]:
+    """As both databases take it in: the tenant is the item's."""
+    return (
+        outcome.item_id, outcome.epoch, outcome.token, outcome.attempt, outcome.owner, outcome.started_at,
+        outcome.ended_at, outcome.ended.value, outcome.text, outcome.expired,
+    )  # fmt: skip
+
+
 def subjects(commands: Sequence[Command]) -> list[str]:
     """The ids that the commands are about and that an item can have, sorted."""
     return knowable({subject(command)[1] for command in commands})

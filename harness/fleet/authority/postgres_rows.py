@@ -18,7 +18,7 @@ import attrs
 from harness.database.killpoint import killpoint
 from harness.database.postgres_schema import COMMIT
 from harness.database.postgres_wire import Result, Statement, Value, array, statement
-from harness.fleet.authority.codec import TEXTS, item_of, knowable, subjects
+from harness.fleet.authority.codec import TEXTS, item_of, knowable, outcome_columns, subjects
 from harness.fleet.authority.postgres_client import SQL, OvertakenError, PostgresClient
 from harness.fleet.commands import Claim, Command, subject
 from harness.fleet.ledger import Session
@@ -149,7 +149,7 @@ class PostgresRows:
             self._change(sorted(changed, key=lambda item: item.id))
         self._hold([*new, *changed])
         if outcomes:
-            columns = zip(*map(_outcome, outcomes), strict=True)
+            columns = zip(*map(outcome_columns, outcomes), strict=True)
             self._unsent.append(Statement(SQL["add_outcomes"], tuple(map(_array, columns))))
             self.outcomes += outcomes
         self._note_waits([item for item in new if item.depends_on])
@@ -221,13 +221,6 @@ def _change(before: Record, item: WorkItem) -> tuple[Value, ...]:
         item.id, before.version, old.epoch, item.state.value, item.attempt, item.failures, item.owner, item.epoch,
         item.token, item.expires_at, item.not_before, item.delivered, item.handed_at, item.changed_at, item.started_at,
         *texts,
-    )  # fmt: skip
-
-
-def _outcome(outcome: Outcome) -> tuple[Value, ...]:
-    return (
-        outcome.item_id, outcome.epoch, outcome.token, outcome.attempt, outcome.owner, outcome.started_at,
-        outcome.ended_at, outcome.ended.value, outcome.text, outcome.expired,
     )  # fmt: skip
 
 

@@ -8,7 +8,7 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 
 from harness.database.queries import named_blocks
-from harness.fleet.authority.codec import TEXTS, item_of, knowable
+from harness.fleet.authority.codec import TEXTS, item_of, knowable, outcome_columns
 from harness.fleet.errors import FleetBrokenError
 from harness.fleet.ledger import Session
 from harness.fleet.work_item import Outcome, WorkItem
@@ -69,7 +69,7 @@ class SqliteRows:
                 raise FleetBrokenError(f"work item {values[0]!r} was changed under its lock; look who else writes here")
         self._many(SQL["add_items"], map(_addition, new))
         self._many(SQL["add_waits"], ((item.id,) for item in new if item.depends_on))
-        self._many(SQL["add_outcomes"], map(_outcome, outcomes))
+        self._many(SQL["add_outcomes"], map(outcome_columns, outcomes))
         self._read |= {item.id: item for item in (*new, *changed)}
 
     def _items(self, block: str, *values: str | float) -> dict[str, WorkItem]:
@@ -93,11 +93,4 @@ def _addition(item: WorkItem) -> tuple[object, ...]:
         json.dumps(item.depends_on), item.max_attempts, item.submitted_at, item.state.value, item.attempt,
         item.failures, item.owner, item.epoch, item.token, item.expires_at, item.not_before, item.delivered,
         item.handed_at, item.changed_at, item.started_at, item.cancel_cause, item.checkpoint, item.cause, item.result,
-    )  # fmt: skip
-
-
-def _outcome(outcome: Outcome) -> tuple[object, ...]:
-    return (
-        outcome.item_id, outcome.epoch, outcome.token, outcome.attempt, outcome.owner, outcome.started_at,
-        outcome.ended_at, outcome.ended.value, outcome.text, outcome.expired,
     )  # fmt: skip
