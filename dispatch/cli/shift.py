@@ -52,7 +52,7 @@ def _on_duty(worker: Worker, drain_s: float) -> bool:
             with _beside(interrupts, partial(worker.drain, drain_s)) as drained:
                 while not drained.done():
                     if interrupts.count > 1:
-                        logger.warning("ended at once; %d turns are left to their leases, to be taken up again", worker.busy)
+                        logger.warning("ended at once; %d turns are left to their leases", worker.busy)
                         _leave(interrupts.status)
                     interrupts.rest(None)
     logger.info("the worker has ended")
