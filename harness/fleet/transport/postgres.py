@@ -66,7 +66,7 @@ class PostgresTransport:
             self._refuse_when_closed()
             return ()
         killpoint("queue.before-put")
-        there = {name for (name,) in self._write("put", limit, *_columns(envelopes), hint=_WAKE)}
+        there = {name for (name,) in self._write("put", *put_values(envelopes, limit), hint=_WAKE)}
         killpoint("queue.after-put")
         self._work_off(len(envelopes))
         return tuple(envelope.job_id in there for envelope in envelopes)
@@ -94,7 +94,7 @@ class PostgresTransport:
             return ()
         killpoint("queue.before-acknowledge")
         try:
-            answers = self._write("acknowledge", *_claims(receipts))
+            answers = self._write("acknowledge", *acknowledge_values(receipts))
         except FleetUnavailableError:
             for receipt in receipts:
                 self._doubtful.add(receipt)
@@ -150,7 +150,7 @@ class PostgresTransport:
         if not receipts:
             self._refuse_when_closed()
             return ()
-        done = {place for (place,) in self._write(name, *_claims(receipts), seconds, self._now())}
+        done = {place for (place,) in self._write(name, *acknowledge_values(receipts), seconds, self._now())}
         return tuple(
             None if place in done else StaleReceiptError(read_place(receipt.place)[0])
             for place, receipt in enumerate(receipts, start=1)
@@ -195,21 +195,22 @@ class PostgresTransport:
             raise FleetBrokenError("the transport was closed; open another")
 
 
-def _columns(envelopes: Sequence[AgentTurnEnvelope]) -> list[bytes]:
-    """An array for each column, in the order in which `queue_put` takes them."""
+def put_values(envelopes: Sequence[AgentTurnEnvelope], limit: int) -> tuple[bytes, ...]:
+    """The parameters of the statement `put`: the bound of the depth, and an array for each column."""
     names = ("job_id", "session_id", "kind", "payload_ref", "tenant", "priority")
     columns = [array([getattr(envelope, name) for envelope in envelopes]) for name in names]
     deadlines = [math.inf if envelope.deadline is None else envelope.deadline for envelope in envelopes]
     attempts = [envelope.attempt for envelope in envelopes]
-    return [*columns, array(deadlines), array(attempts), array([envelope.enqueued_at for envelope in envelopes])]
+    times = [envelope.enqueued_at for envelope in envelopes]
+    return str(limit).encode(), *columns, array(deadlines), array(attempts), array(times)
 
 
-def _claims(receipts: Sequence[Receipt]) -> list[bytes]:
-    """An array each of ids, owners, times and numbers."""
+def acknowledge_values(receipts: Sequence[Receipt]) -> tuple[bytes, ...]:
+    """The parameters of the statement `acknowledge`: an array each of ids, owners, times and numbers."""
     places = [read_place(receipt.place) for receipt in receipts]
-    return [
+    return (
         array([job_id for job_id, _ in places]),
         array([receipt.owner for receipt in receipts]),
         array([receipt.claimed_at for receipt in receipts]),
         array([number for _, number in places]),
-    ]
+    )
