@@ -100,6 +100,12 @@ class PostgresTransport:
                 self._doubtful.add(receipt)
             raise
         killpoint("queue.after-acknowledge")
+        return self.acknowledged(receipts, answers)
+
+    def acknowledged(
+        self, receipts: Sequence[Receipt], answers: Sequence[tuple[object, ...]]
+    ) -> tuple[Exception | None, ...]:
+        """What the answers of the statement `acknowledge` mean for those receipts. Who waits for more is told."""
         if any(more for _, _, more in answers):
             self._wake()
         gone = {place: done for place, done, _ in answers}

@@ -14,6 +14,14 @@ SELECT agent_dispatch.queue_put(
     $9::integer[], $10::double precision[]
 )
 
+-- name: put_all
+-- All that are named, $11 of them, or none: else it divides by zero, and its transaction fails.
+SELECT 1 / (count(*) = $11::bigint)::integer
+FROM agent_dispatch.queue_put(
+    $1::bigint, $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::integer[], $8::double precision[],
+    $9::integer[], $10::double precision[]
+)
+
 -- name: work_off
 SELECT agent_dispatch.queue_work_off($1::double precision)
 
