@@ -11,9 +11,9 @@ from dispatch.bench.fleet_member import Teller
 from harness.fleet.envelope import AgentTurnEnvelope
 from harness.fleet.lease import WorkItemLeaseGuard
 from harness.fleet.opening import Fleet, open_fleet
-from harness.fleet.ports import Delivery, Receipt, Transport
+from harness.fleet.ports import Delivery, Ending, Joint, Opening, Receipt, Settled, Transport
 from harness.fleet.settings import FleetSettings
-from harness.fleet.work_item import Submission
+from harness.fleet.work_item import Submission, WorkItem
 from harness.fleet.worker import Worker
 
 KIND, TENANT = "noop", "bench"
@@ -52,7 +52,8 @@ def work(place: str, batch: int, tell: Teller, over: threading.Event) -> None:
         tell.started()
 
     with closing(_opened(place)) as fleet:
-        worker = Worker(fleet.authority, Telling(fleet.transport, tell), {KIND: executor}, fleet.settings, batch)
+        joint = TellingJoint(fleet.joint, tell) if fleet.joint is not None else None
+        worker = Worker(fleet.authority, Telling(fleet.transport, tell), {KIND: executor}, fleet.settings, batch, joint)
         worker.start()
         tell.ready()
         while not (over.wait(_LOOK_S) or worker.is_draining):
@@ -91,6 +92,23 @@ class Telling:
 
     def close(self) -> None:
         self._transport.close()
+
+
+class TellingJoint:
+    """The same where it is acknowledged in the transaction of its end."""
+
+    def __init__(self, joint: Joint, tell: Teller) -> None:
+        self._joint, self._tell = joint, tell
+
+    def admit(self, submissions: Sequence[Submission], limit: int) -> tuple[WorkItem, ...] | None:
+        return self._joint.admit(submissions, limit)
+
+    def settle(self, endings: Sequence[Ending], openings: Sequence[Opening]) -> Settled:
+        settled = self._joint.settle(endings, openings)
+        done = sum(isinstance(result, WorkItem) for result in settled.endings)
+        if done:
+            self._tell.done(done)
+        return settled
 
 
 def _turn(name: str) -> Submission:

@@ -28,7 +28,8 @@ def work(slots: int, named: Sequence[str], drain_s: float, metrics_port: int | N
     log_to_stderr(Redactor.of(os.environ))
     ready = prepared(os.environ, named)
     with _closing(ready.fleet), _metrics(ready.fleet, metrics_port, metrics_address):
-        worker = Worker(ready.fleet.authority, ready.fleet.transport, ready.executors, ready.fleet.settings, slots)
+        fleet = ready.fleet
+        worker = Worker(fleet.authority, fleet.transport, ready.executors, fleet.settings, slots, fleet.joint)
         is_clean = _on_duty(worker, drain_s)
         if worker.problem is not None:
             logger.error("the worker could not go on: %s", worker.problem)

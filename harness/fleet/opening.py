@@ -5,7 +5,7 @@ from __future__ import annotations
 import attrs
 
 from harness.fleet.errors import InvalidSettingError
-from harness.fleet.ports import Authority, Transport
+from harness.fleet.ports import Authority, Joint, Transport
 from harness.fleet.queue import TurnQueue
 from harness.fleet.settings import FleetSettings
 
@@ -25,7 +25,19 @@ class Fleet:
     @property
     def queue(self) -> TurnQueue:
         """For submitting. Each has notes of its own to `flush`."""
-        return TurnQueue(self.authority, self.transport, self.settings.max_depth)
+        return TurnQueue(self.authority, self.transport, self.settings.max_depth, joint=self.joint)
+
+    @property
+    def joint(self) -> Joint | None:
+        """For a worker, if the two are one database."""
+        if self.settings.backend != "postgres" or self.settings.queue_uri != self.settings.state_db_uri:
+            return None
+        from harness.fleet.authority.postgres import PostgresWorkItems
+        from harness.fleet.postgres_joint import PostgresJoint
+        from harness.fleet.transport.postgres import PostgresTransport
+
+        assert isinstance(self.authority, PostgresWorkItems) and isinstance(self.transport, PostgresTransport)
+        return PostgresJoint(self.authority, self.transport)
 
     def close(self) -> None:
         self.transport.close()

@@ -16,9 +16,9 @@ from typing import Protocol
 
 import attrs
 
-from harness.fleet.commands import Command
+from harness.fleet.commands import Claim, Command, Holding
 from harness.fleet.envelope import AgentTurnEnvelope
-from harness.fleet.work_item import Outcome, WorkItem, WorkItemState
+from harness.fleet.work_item import Outcome, Submission, WorkItem, WorkItemState
 
 Result = (
     WorkItem | Exception | None
@@ -235,6 +235,48 @@ class Delivery:
     envelope: AgentTurnEnvelope | None
     raw: bytes = b""
     problem: str = ""
+
+
+@attrs.frozen
+class Ending:
+    """Of a turn: what its item comes to, the session (tenant and id) whose lock it had, and its delivery."""
+
+    command: Holding
+    session: tuple[str, str]
+    receipt: Receipt
+
+
+@attrs.frozen
+class Opening:
+    """Of a turn: the claim of its item, and its session (tenant and id)."""
+
+    claim: Claim
+    session: tuple[str, str]
+
+
+@attrs.frozen
+class Settled:
+    """What endings and openings came to: their commands' results, and of each opening whether the session's lock was
+    free, and is held now."""
+
+    endings: tuple[Result, ...]
+    openings: tuple[Result, ...]
+    locked: tuple[bool, ...]
+
+
+class Joint(Protocol):
+    """An authority and its transport in one database: what concerns both, in one transaction of it."""
+
+    def admit(self, submissions: Sequence[Submission], limit: int) -> tuple[WorkItem, ...] | None:
+        """Submit all, and admit the deliveries of those that are ready, as `WorkItems.perform` and `Transport.put_many`
+        would. None, and nothing is done, unless all of them are new and there is room for all."""
+        ...
+
+    def settle(self, endings: Sequence[Ending], openings: Sequence[Opening]) -> Settled:
+        """Perform all their commands. With an ending that is written down, its delivery is acknowledged; the lock of
+        the session is freed whatever it came to, and so is that of an opening that was refused. Repeated with the same
+        after `FleetUnavailableError` it does no harm."""
+        ...
 
 
 class Transport(Protocol):

@@ -1,7 +1,8 @@
 """How a turn gets into the fleet: a work item first, then its delivery, and nothing left of a refused one.
 
-Between the two writes a process may die. Then the item is there without a delivery: submitting it again delivers it,
-and if nobody does, a worker's pump will, once `HANDED_S` have passed in which its submitter would have.
+Where one database has both, they are there at once. Else a process may die between the two writes, with an item there
+that has no delivery: submitting it again delivers it, and if nobody does, a worker's pump will, once `HANDED_S` have
+passed in which its submitter would have.
 
 That it was delivered is therefore written down only of what waits for some time. Most turns have begun by then.
 """
@@ -16,7 +17,7 @@ from collections.abc import Callable, Sequence
 
 from harness.fleet.commands import Deliver, Submit, Withdraw
 from harness.fleet.errors import QueueFullError
-from harness.fleet.ports import Result, Transport, WorkItems
+from harness.fleet.ports import Joint, Result, Transport, WorkItems
 from harness.fleet.work_item import Submission, WorkItem, WorkItemState
 
 HANDED_S = 30.0  #: how long whoever took on an item's delivery has for it
@@ -26,7 +27,8 @@ _KEPT_NOTES = 10_000  #: at most
 
 
 class TurnQueue:
-    """Submits turns to an authority and its transport. May be used from any thread.
+    """Submits turns to an authority and its transport; by `joint`, which is of these two, if there is one. May be used
+    from any thread.
 
     `clock` tells how long a note is kept, in seconds from whenever.
     """
@@ -37,9 +39,11 @@ class TurnQueue:
         transport: Transport,
         max_depth: int,
         *,
+        joint: Joint | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._work_items, self._transport, self._max_depth, self._clock = work_items, transport, max_depth, clock
+        self._joint = joint
         self._mutex = threading.Lock()
         self._notes: deque[tuple[float, Deliver]] = deque()  # of admitted deliveries, the oldest first
 
@@ -53,6 +57,11 @@ class TurnQueue:
 
     def submit_many(self, submissions: Sequence[Submission]) -> tuple[Result, ...]:
         """Each is accepted or refused by itself; they share transactions."""
+        admitted = self._joint.admit(submissions, self._max_depth) if self._joint is not None else None
+        return self._one_by_one(submissions) if admitted is None else admitted
+
+    def _one_by_one(self, submissions: Sequence[Submission]) -> tuple[Result, ...]:
+        """An item first, then its delivery."""
         depth = self._transport.depth()
         room = self._max_depth - depth
         if room <= 0:

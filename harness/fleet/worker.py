@@ -36,7 +36,19 @@ from harness.fleet.errors import (
 from harness.fleet.executors import Executor, run
 from harness.fleet.keeper import REACH_S, Keeper
 from harness.fleet.lease import WorkItemLeaseGuard
-from harness.fleet.ports import Authority, Buried, Delivery, Receipt, Result, Transport, WorkerPresence
+from harness.fleet.ports import (
+    Authority,
+    Buried,
+    Delivery,
+    Ending,
+    Joint,
+    Opening,
+    Receipt,
+    Result,
+    Settled,
+    Transport,
+    WorkerPresence,
+)
 from harness.fleet.pruner import Pruner
 from harness.fleet.settings import FleetSettings
 from harness.fleet.turn import Turn, Turns
@@ -86,8 +98,8 @@ class _GivenUpError(Exception):
 class Worker:
     """Runs turns in `slots` threads from `start` to `drain`.
 
-    `owner` is a random name for this incarnation of a process, and says nothing of the machine. Authority and transport
-    stay the caller's to close.
+    `owner` is a random name for this incarnation of a process, and says nothing of the machine. `joint` is of the same
+    authority and transport, where there is one. They stay the caller's to close.
     """
 
     def __init__(
@@ -97,10 +109,11 @@ class Worker:
         executors: Mapping[str, Executor],
         settings: FleetSettings,
         slots: int,
+        joint: Joint | None = None,
     ) -> None:
         self.owner = secrets.token_hex(8)
         self._authority, self._transport, self._settings = authority, transport, settings
-        self._executors, self._slots = dict(executors), slots
+        self._executors, self._slots, self._joint = dict(executors), slots, joint
         self.counts: Counter[str] = Counter()  # of ended attempts by the state they left, and of "lease_lost"
         self._turns = Turns()
         self._inbox: queue.SimpleQueue[_Message] = queue.SimpleQueue()
@@ -122,7 +135,7 @@ class Worker:
 
     @property
     def busy(self) -> int:
-        return len(self._turns)
+        return min(len(self._turns), self._slots)
 
     @property
     def is_draining(self) -> bool:
@@ -240,56 +253,70 @@ class Worker:
         return [(each.receipt, each.envelope) for each in deliveries if each.envelope is not None]
 
     def _handle(self, ended: Sequence[_Ended], arrived: Sequence[tuple[Receipt, AgentTurnEnvelope]]) -> None:
+        """Slots are free as soon as their turns have ended: the next are received while that is written down."""
+        self._free_slots(len(ended))
         if self.is_draining:
             self._give_back([receipt for receipt, _ in arrived], 0.0)
             arrived = ()
-        sessions = [(envelope.tenant, envelope.session_id) for _, envelope in arrived]
+        said = [Ending(each.ending, each.turn.session, each.turn.receipt) for each in ended if each.ending is not None]
+        openings = [Opening(self._claim(each), (each.tenant, each.session_id)) for _, each in arrived]
+        if not (said or openings):
+            settled = Settled((), (), ())
+        elif self._joint is not None:
+            joint = self._joint
+            settled = self._reached(lambda: joint.settle(said, openings))
+        else:
+            settled = self._settled(said, openings)
+        self._end(ended, settled.endings)
+        self._begin(arrived, settled)
+
+    def _settled(self, endings: Sequence[Ending], openings: Sequence[Opening]) -> Settled:
+        """One after another what `Joint.settle` does at once."""
+        sessions = [each.session for each in openings]
         locked = self._reached(lambda: self._authority.lock_sessions(sessions)) if sessions else ()
-        endings = [each.ending for each in ended if each.ending is not None]
-        claims = [self._claim(envelope) for _, envelope in arrived]
-        results = self._perform([*endings, *claims])
-        self._end(ended, results[: len(endings)])
-        self._begin(arrived, locked, results[len(endings) :])
+        results = self._perform([*(each.command for each in endings), *(each.claim for each in openings)])
+        ended, opened = results[: len(endings)], results[len(endings) :]
+        done_with = [each.session for each in endings]
+        for session, is_locked, result in zip(sessions, locked, opened, strict=True):
+            if is_locked and not isinstance(result, WorkItem):
+                done_with.append(session)
+        if done_with:
+            self._reached(lambda: self._authority.unlock_sessions(done_with))
+        pairs = zip(endings, ended, strict=True)
+        self._acknowledge([each.receipt for each, result in pairs if isinstance(result, WorkItem)])
+        return Settled(ended, opened, locked)
 
     def _claim(self, envelope: AgentTurnEnvelope) -> Claim:
         return Claim(envelope.job_id, envelope.tenant, self.owner, self._settings.claim_ttl_s, starts=True)
 
     def _end(self, ended: Sequence[_Ended], results: Sequence[Result]) -> None:
-        """Acknowledge what is now written down. What somebody else took over stays unacknowledged."""
+        """What somebody else took over stays unacknowledged, and comes again."""
         answers = iter(results)
-        done: list[Turn] = []
         lost: list[Turn] = []
         for each in ended:
             result = next(answers) if each.ending is not None else LeaseLostError(each.turn.item_id, 0)
             if isinstance(result, WorkItem):
                 self.counts[result.state.value] += 1
-                done.append(each.turn)
             else:
                 self.counts["lease_lost"] += 1
                 logger.warning("what became of %r can't be written down: %s", each.turn.item_id, result)
                 lost.append(each.turn)
-        turns = [*done, *lost]
-        if turns:
-            self._free_slots(len(turns))  # first: the next are received meanwhile, and claimed with what ends then
-            self._unlock([turn.session for turn in turns])
-            self._acknowledge([turn.receipt for turn in done])
-            self._give_back([turn.receipt for turn in lost])
-            self._turns.remove(turns)
+        unsaid = [each.turn.session for each in ended if each.ending is None]
+        if unsaid:
+            self._reached(lambda: self._authority.unlock_sessions(unsaid))
+        self._give_back([turn.receipt for turn in lost])
+        if ended:
+            self._turns.remove([each.turn for each in ended])
             self._keeper.look()  # something may have become ready
 
-    def _begin(
-        self, arrived: Sequence[tuple[Receipt, AgentTurnEnvelope]], locked: Sequence[bool], results: Sequence[Result]
-    ) -> None:
+    def _begin(self, arrived: Sequence[tuple[Receipt, AgentTurnEnvelope]], settled: Settled) -> None:
         begun: list[Turn] = []
-        for (receipt, envelope), is_locked, result in zip(arrived, locked, results, strict=True):
-            session = (envelope.tenant, envelope.session_id)
+        for (receipt, envelope), is_locked, result in zip(arrived, settled.locked, settled.openings, strict=True):
             if isinstance(result, WorkItem):
-                begun.append(self._turn(receipt, session, result, is_locked))
-                continue
-            if is_locked:
-                self._unlock([session])
-            self._turn_away(receipt, envelope, result)
-            self._free_slots(1)
+                begun.append(self._turn(receipt, (envelope.tenant, envelope.session_id), result, is_locked))
+            else:
+                self._turn_away(receipt, envelope, result)
+                self._free_slots(1)
         for turn in self._with_their_sessions(begun):
             self._turns.add(turn)
             self._pool.submit(self._work, turn)
@@ -360,9 +387,6 @@ class Worker:
 
     def _bury(self, found: Sequence[Buried]) -> None:
         self._reached(lambda: self._authority.bury(found))
-
-    def _unlock(self, sessions: Sequence[tuple[str, str]]) -> None:
-        self._reached(lambda: self._authority.unlock_sessions(sessions))
 
     def _acknowledge(self, receipts: Sequence[Receipt]) -> None:
         """What can't be acknowledged comes again, and is turned away then."""

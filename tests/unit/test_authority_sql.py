@@ -22,7 +22,7 @@ ALONE = {
         *("plan_by_keys", "keep_alive", "find_self", "cut_off_former"),  # a connection to a server
         *("hint", "listen", "say_that_somebody_listens"),  # the file's change counter is enough
         *("lock_items", "lock_sessions", "touch_item", "hold_sessions", "let_go_sessions", "find_holders"),  # company
-        *("lock_session", "unlock_session", "cut_off_holder"),
+        *("try_session_locks", "free_session_locks", "cut_off_holder"),
     },
     "sqlite": {
         "find_holder",

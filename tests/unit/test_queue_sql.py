@@ -17,7 +17,8 @@ FOLDER = Path(harness.fleet.transport.__file__).parent
 
 @pytest.mark.parametrize("database", ["sqlite", "postgres"])
 def test_the_blocks_are_those_that_the_adapter_uses(database: str) -> None:
-    text = "".join(path.read_text("utf-8") for path in FOLDER.glob(f"{database}*.py"))
+    paths = [*FOLDER.glob(f"{database}*.py"), *FOLDER.parent.glob(f"{database}*.py")]
+    text = "".join(path.read_text("utf-8") for path in paths)
     used = set(re.findall(r'SQL\["(\w+)"\]', text)) | set(re.findall(r'_(?:read|write|for_each)\(\s*"(\w+)"', text))
     assert set(named_blocks(PACKAGE, f"{database}.sql")) == used
 

@@ -17,6 +17,7 @@ from harness.database.postgres import Connect, connect, locate
 from harness.database.postgres_schema import COMMIT
 from harness.database.postgres_wire import BrokenError, Statement, array, statement
 from harness.fleet import ledger
+from harness.fleet.authority.beside import Beside
 from harness.fleet.authority.codec import item_of, outcome_of
 from harness.fleet.authority.doubt import KEPT, Doubt, is_final
 from harness.fleet.authority.postgres_client import PATIENCE_S, SCHEMA, SQL, PostgresClient
@@ -52,8 +53,8 @@ class PostgresWorkItems(StoredAuthority):
     ) -> None:
         super().__init__(clock)
         self._client = PostgresClient(locate(conninfo, TERMS), connect, patience_s)
-        self._locks = PostgresSessionLocks(PostgresClient(self._client.location, connect, patience_s))
-        self._mutex, self._locks_mutex = threading.Lock(), threading.Lock()
+        self.session_locks = PostgresSessionLocks(self._client)
+        self._mutex = threading.Lock()
         self._doubts: dict[tuple[Command, ...], Doubt] = {}
 
     def __repr__(self) -> str:
@@ -64,12 +65,21 @@ class PostgresWorkItems(StoredAuthority):
         return self._client.location.url
 
     def perform(self, commands: Sequence[Command]) -> tuple[Result, ...]:
+        return self.perform_with(Beside(), commands)
+
+    def perform_with(self, beside: Beside, commands: Sequence[Command]) -> tuple[Result, ...]:
+        """Where the commands are found to be done already, nothing is beside them."""
         asked = tuple(commands)
         with self._mutex:
-            doubt = self._doubts.get(asked)
-            if doubt is not None and self._is_done(asked, doubt):
-                return doubt.results
-            return self._performed(asked)
+            try:
+                doubt = self._doubts.get(asked)
+                is_done = doubt is not None and self._is_done(asked, doubt)
+                results = doubt.results if doubt is not None and is_done else self._performed(asked, beside)
+            except BaseException:
+                beside.fail()
+                raise
+            beside.end(results)
+            return results
 
     def undelivered(self, limit: int, handed_before_s: float) -> tuple[WorkItem, ...]:
         def step() -> list[WorkItem]:
@@ -95,39 +105,38 @@ class PostgresWorkItems(StoredAuthority):
         return count
 
     def lock_sessions(self, sessions: Sequence[Session]) -> tuple[bool, ...]:
-        with self._locks_mutex:
-            return self._locks.lock(sessions)
+        with self._mutex:
+            return self.session_locks.lock(sessions)
 
     def seize_sessions(self, sessions: Sequence[Session]) -> tuple[bool, ...]:
-        with self._locks_mutex:
-            return self._locks.seize(sessions)
+        with self._mutex:
+            return self.session_locks.seize(sessions)
 
     def unlock_sessions(self, sessions: Sequence[Session]) -> None:
-        with self._locks_mutex:
-            self._locks.unlock(sessions)
+        with self._mutex:
+            self.session_locks.unlock(sessions)
 
     def watch(self) -> PostgresWatch:
         return PostgresWatch(self._client)
 
     def close(self) -> None:
         with self._mutex:
+            self.session_locks.close()
             self._client.close()
-        with self._locks_mutex:
-            self._locks.close()
 
     # -- one transaction -----------------------------------------------------------------------------------------------
 
-    def _performed(self, commands: tuple[Command, ...]) -> tuple[Result, ...]:
+    def _performed(self, commands: tuple[Command, ...], beside: Beside) -> tuple[Result, ...]:
         tries, waits = 0, any(isinstance(each, Submit) and each.submission.depends_on for each in commands)
 
         def step() -> tuple[Result, ...]:
             nonlocal tries
             tries += 1
             rows = PostgresRows(self._client, self._now, locks=tries > 1 or waits)
-            rows.look(commands)
+            beside.hear(rows, rows.look(commands, beside.ask()))
             results = ledger.perform(rows, commands)
             try:
-                rows.commit()
+                beside.told(rows, rows.commit(beside.add(rows, results), beside.follow(results)))
             except BrokenError:
                 if not rows.is_committing:
                     raise

@@ -56,8 +56,11 @@ class PostgresRows:
         self._has_begun = False
         self._written = 0
 
-    def look(self, commands: Sequence[Command]) -> None:
-        """Read, in one exchange, what most commands need. Tokens come last: see `sql/postgres.sql`."""
+    def look(self, commands: Sequence[Command], beside: Sequence[Statement] = ()) -> list[Result]:
+        """Read, in one exchange, what most commands need. Tokens come last: see `sql/postgres.sql`.
+
+        After them comes what is to be asked `beside`, with these answers.
+        """
         ids = array(subjects(commands))
         claims = [command for command in commands if isinstance(command, Claim)]
         claimed = array(subjects(claims))
@@ -65,37 +68,46 @@ class PostgresRows:
         clock = statement(SQL["next_tokens"], self._given_now, len(claims))
         if claims:
             sessions = Statement(SQL["lock_sessions"], (claimed,))
-            _, found, holders, told = self._exchange(
-                [sessions, read, Statement(SQL["find_holders"], (claimed,)), clock]
+            _, found, holders, told, *more = self._exchange(
+                [sessions, read, Statement(SQL["find_holders"], (claimed,)), clock, *beside]
             )
-            self._holders = {(tenant, session_id): name for tenant, session_id, name in self._rows(holders)}
-        elif self._locks:
-            found, told = self._exchange([read, clock])
+            self._holders = {(tenant, session_id): name for tenant, session_id, name in self.read(holders)}
         else:
-            found, told = self._client.run([read, clock])
-        ((self._now, tokens),) = self._rows(told)
+            ask = self._exchange if self._locks else self._client.run
+            found, told, *more = ask([read, clock, *beside])
+        ((self._now, tokens),) = self.read(told)
         self._tokens = tokens or []
         self._note(found)
         self._looked = {subject(command)[1] for command in commands}
         self._locked = set(self._looked) if self._locks else set()
+        return more
 
     def undelivered(self, limit: int, handed_before_s: float) -> dict[str, WorkItem]:
         """The oldest first, and locked."""
         due = statement(SQL["lock_undelivered"], self._given_now, handed_before_s, limit)
         found, told = self._exchange([due, statement(SQL["now"], self._given_now)])
-        ((self._now,),) = self._rows(told)
+        ((self._now,),) = self.read(told)
         return self._note(found)
 
-    def commit(self) -> None:
-        """With a hint to those who watch, if there is something to see. It is no part of the transaction."""
-        if not self._has_begun and not self._unsent:
-            return
+    def commit(self, beside: Sequence[Statement] = (), after: Sequence[Statement] = ()) -> list[Result]:
+        """With what else belongs to the transaction, which is answered, and what is to follow it: a hint to those who
+        watch, if there is something to see, and `after`."""
+        if not self._has_begun and not self._unsent and not beside:
+            if after:
+                self._client.run(after)
+            return []
         begin = () if self._has_begun else self._client.beginning()
+        before = [*begin, *self._unsent]
         hint = [Statement(SQL["hint"])] if any(outcome.ended in ENDED for outcome in self.outcomes) else []
-        self.is_committing = bool(self._unsent or self._written)
+        self.is_committing = bool(self._unsent or self._written or beside)
         killpoint("postgres.before-perform-commit")
-        self._client.run([*begin, *self._unsent, COMMIT, *hint], self._written)
+        results = self._client.run([*before, *beside, COMMIT, *hint, *after], self._written)
         killpoint("postgres.after-perform-commit")
+        return results[len(before) : len(before) + len(beside)]
+
+    def is_new(self, name: str) -> bool:
+        """Whether the item was made in this transaction."""
+        return name in self._new
 
     # -- ledger.Rows ---------------------------------------------------------------------------------------------------
 
@@ -125,7 +137,7 @@ class PostgresRows:
         waiting: defaultdict[str, tuple[str, ...]] = defaultdict(tuple)
         if awaited:
             (found,) = self._exchange([Statement(SQL["find_waiting"], (array(awaited),))])
-            for name, waiter in self._rows(found):
+            for name, waiter in self.read(found):
                 waiting[name] += (waiter,)
         return dict(waiting)
 
@@ -133,7 +145,7 @@ class PostgresRows:
         if not self._locked.issuperset(ids):  # two that end at once would each leave it to the other to release it
             raise OvertakenError
         (found,) = self._exchange([Statement(SQL["count_unmet"], (array(ids),))])
-        return dict(self._rows(found))
+        return dict(self.read(found))
 
     def save(
         self, new: Sequence[WorkItem], changed: Sequence[WorkItem], gone: Sequence[str], outcomes: Sequence[Outcome]
@@ -196,11 +208,11 @@ class PostgresRows:
         self._has_begun = True
         return results[len(before) :]
 
-    def _rows(self, result: Result) -> list[tuple[Any, ...]]:
+    def read(self, result: Result) -> list[tuple[Any, ...]]:
         return self._client.wire.rows(result)
 
     def _note(self, found: Result) -> dict[str, WorkItem]:
-        records = [Record(item_of(row[2:]), row[0], row[1]) for row in self._rows(found)]
+        records = [Record(item_of(row[2:]), row[0], row[1]) for row in self.read(found)]
         self.records |= {record.item.id: record for record in records}
         return {record.item.id: record.item for record in records}
 

@@ -1,15 +1,14 @@
-"""Locks on sessions between all machines, as session-level advisory locks of a connection of their own, which end with
-it; and a look-out for changes, on another.
+"""Locks on sessions between all machines, as session-level advisory locks of a client's connection, which end with it;
+and a look-out for changes, on another.
 """
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Sequence
-from typing import TypeVar
+from collections.abc import Callable, Iterable, Sequence
 
-from harness.database.postgres_wire import BrokenError, RefusedError, Statement, Wire, statement
+from harness.database.postgres_wire import BrokenError, RefusedError, Result, Statement, Wire, array, statement
 from harness.fleet.authority.postgres_client import PATIENCE_S, SQL, PostgresClient
 from harness.fleet.authority.terms import TERMS
 from harness.fleet.errors import FleetError
@@ -17,12 +16,11 @@ from harness.fleet.ledger import Session
 
 STEP_S = 0.1  #: between two looks whether a look-out is to be closed; they ask the server nothing
 AGAIN_S = 0.5  #: before another attempt to listen
-Answer = TypeVar("Answer")
 
 
 class PostgresSessionLocks:
-    """Those of one client. A connection that was lost has freed its locks: they are taken again, if nobody else was
-    quicker, when the client is used next. Belongs to one thread at a time."""
+    """Those of one client, whose connection they live on. One that was lost has freed them: they are taken again, if
+    nobody else was quicker, when they are used next. Belongs to one thread at a time."""
 
     def __init__(self, client: PostgresClient) -> None:
         self._client = client
@@ -30,66 +28,100 @@ class PostgresSessionLocks:
         self._wire: Wire | None = None  # on which `_mine` are locked
 
     def lock(self, sessions: Sequence[Session]) -> tuple[bool, ...]:
-        return self._client.lasting(lambda: self._try(sessions))
+        return self._client.lasting(lambda: self._lock(sessions))
 
     def seize(self, sessions: Sequence[Session]) -> tuple[bool, ...]:
         return self._client.lasting(lambda: tuple([self._seize(session) for session in sessions]))
 
     def unlock(self, sessions: Sequence[Session]) -> None:
-        self._client.lasting(lambda: self._unlock(sessions))
+        def step() -> None:
+            self.keep_up()
+            freeing = self.freeing(sessions)
+            if freeing is not None:
+                self._client.run([freeing])
+
+        self._client.lasting(step)
+        self.forget(sessions)
 
     def close(self) -> None:
         self._mine.clear()
-        self._client.close()
 
-    def _try(self, sessions: Sequence[Session]) -> tuple[bool, ...]:
-        """Of one that is named twice, the first is asked for."""
-        self._lock_again()
-        answers = [False] * len(sessions)
-        others = {session: place for place, session in reversed([*enumerate(sessions)]) if session not in self._mine}
-        pid = self._client.wire.server_pid
-        for session, answer in zip(others, self._ask("lock_session", [(pid, *each) for each in others]), strict=True):
-            if not answer[0]:
-                raise TERMS.error(
-                    f"{self._client.location.url} hands out connections by transaction, which locks don't outlive; name"
-                    " the server itself in STATE_DB_URI"
-                )
-            if answer[1]:
-                self._mine.add(session)
-                answers[others[session]] = True
+    # -- for who has more to say in the same exchange ------------------------------------------------------------------
+
+    def keep_up(self) -> None:
+        """On a new connection, take again what was held on the one before."""
+        wire = self._client.wire
+        if wire is self._wire:
+            return
+        mine, self._mine, self._wire = self._mine, set(), wire
+        try:
+            self._lock(sorted(mine))
+        except BaseException:
+            self._mine, self._wire = mine, None
+            raise
+
+    def asking(self, sessions: Sequence[Session]) -> Statement | None:
+        """To try those that are not held already; None if all are. Its answer is to be `noted`."""
+        others = self._others(sessions)
+        if not others:
+            return None
+        return Statement(SQL["try_session_locks"], (str(self._client.wire.server_pid).encode(), *_columns(others)))
+
+    def noted(self, sessions: Sequence[Session], answer: Result | None) -> tuple[bool, ...]:
+        """Whether each was not held before, and is now. Of one that is named twice, the first was asked for."""
+        rows = [] if answer is None else self._client.wire.rows(answer)
+        if not all(is_ours for is_ours, _ in rows):
+            raise TERMS.error(
+                f"{self._client.location.url} hands out connections by transaction, which locks don't outlive; name"
+                " the server itself in STATE_DB_URI"
+            )
+        taken = {session for session, (_, is_held) in zip(self._others(sessions), rows, strict=True) if is_held}
+        self._mine |= taken
+        answers = []
+        for session in sessions:
+            answers.append(session in taken)
+            taken.discard(session)
         return tuple(answers)
 
+    def freeing(self, sessions: Sequence[Session]) -> Statement | None:
+        """To let go of those that are held, which are to be forgotten then; None if none is."""
+        ours = [session for session in dict.fromkeys(sessions) if session in self._mine]
+        return Statement(SQL["free_session_locks"], _columns(ours)) if ours else None
+
+    def forget(self, sessions: Iterable[Session]) -> None:
+        self._mine.difference_update(sessions)
+
+    def lose(self) -> None:
+        """All of them; those that were not forgotten are taken again when they are used next."""
+        self._client.close()
+
+    def _lock(self, sessions: Sequence[Session]) -> tuple[bool, ...]:
+        self.keep_up()
+        asking = self.asking(sessions)
+        return self.noted(sessions, self._told(asking) if asking is not None else None)
+
     def _seize(self, session: Session) -> bool:
-        if self._try([session])[0]:
+        if self._lock([session])[0]:
             return True
         if session in self._mine:
             return False
-        self._ask("cut_off_holder", [session])
-        return self._try([session])[0]
+        self._client.run([statement(SQL["cut_off_holder"], *session)])
+        return self._lock([session])[0]
 
-    def _unlock(self, sessions: Sequence[Session]) -> None:
-        self._lock_again()
-        ours = [session for session in dict.fromkeys(sessions) if session in self._mine]
-        self._mine.difference_update(ours)
-        answers = self._ask("unlock_session", ours)
-        assert all(answer[0] for answer in answers), "they were locked on this connection"
+    def _others(self, sessions: Sequence[Session]) -> list[Session]:
+        return [session for session in dict.fromkeys(sessions) if session not in self._mine]
 
-    def _lock_again(self) -> None:
-        if self._client.wire is not self._wire:
-            mine, self._mine, self._wire = self._mine, set(), self._client.wire
-            self._try(sorted(mine))
-
-    def _ask(self, block: str, asked: Sequence[tuple[str | int, ...]]) -> list[tuple[bool, ...]]:
-        """The same of each, in one exchange; the first row of each answer, empty if there is none."""
-        if not asked:
-            return []
+    def _told(self, asking: Statement) -> Result:
         try:
-            results = self._client.run([statement(SQL[block], *values) for values in asked])
+            (result,) = self._client.run([asking])
         except RefusedError:
-            if len(asked) > 1:
-                self._client.close()  # nobody knows which of them were locked: none, then, and again what was before
+            self.lose()  # nobody knows which of them were locked: none, then, and again what was before
             raise
-        return [next(iter(self._client.wire.rows(result)), ()) for result in results]
+        return result
+
+
+def _columns(sessions: Sequence[Session]) -> tuple[bytes, bytes]:
+    return array([tenant for tenant, _ in sessions]), array([session_id for _, session_id in sessions])
 
 
 class PostgresWatch:

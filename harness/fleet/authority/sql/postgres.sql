@@ -370,11 +370,14 @@ WHERE state = 'ready'
     AND not_before <= coalesce($1::double precision, extract(epoch FROM clock_timestamp())::double precision)
 GROUP BY kind
 
--- name: lock_session
-SELECT pg_backend_pid() = $1::integer, pg_try_advisory_lock(hashtextextended($2 || ' ' || $3, 2))
+-- name: try_session_locks
+-- Each once, in order.
+SELECT pg_backend_pid() = $1::integer, pg_try_advisory_lock(hashtextextended(tenant || ' ' || session_id, 2))
+FROM unnest($2::text[], $3::text[]) AS asked (tenant, session_id)
 
--- name: unlock_session
-SELECT pg_advisory_unlock(hashtextextended($1 || ' ' || $2, 2))
+-- name: free_session_locks
+SELECT pg_advisory_unlock(hashtextextended(tenant || ' ' || session_id, 2))
+FROM unnest($1::text[], $2::text[]) AS given (tenant, session_id)
 
 -- name: cut_off_holder
 -- Of the lock of a session, and wait a moment until it is gone.
