@@ -1,5 +1,5 @@
 """What goes on beside a worker's turns: their leases are renewed, it tells that it is there, what dead workers left is
-put in order, and what is ready without a delivery gets one."""
+put in order, and what is ready without a delivery gets one; even what should have one, where there is none."""
 
 from __future__ import annotations
 
@@ -13,15 +13,17 @@ from collections.abc import Callable
 
 from harness.fleet.commands import Deliver, Recover, Renew
 from harness.fleet.errors import FleetUnavailableError
-from harness.fleet.ports import Authority, Transport, WorkerPresence
+from harness.fleet.ports import Authority, Query, Transport, WorkerPresence
 from harness.fleet.queue import HANDED_S
 from harness.fleet.settings import FleetSettings
 from harness.fleet.turn import Turns
+from harness.fleet.work_item import WorkItemState
 
 logger = logging.getLogger(__name__)
 
 LOOK_S = 1.0  #: between two looks for what is overtaken or undelivered, more or less
 PAUSE_S = 0.05  #: between two looks for what is undelivered, however often it is said that there may be something
+STRANDED_S, SELDOM_S = 10.0, 300.0  #: between two looks for what has lost its delivery, after work and without any
 REACH_S = 0.5  #: before the authority or the transport is tried again when it was out of reach
 MOST = 500  #: items at a time
 
@@ -45,6 +47,7 @@ class Keeper:
         self._asked, self._ending = threading.Event(), threading.Event()
         self._presence = presence
         self._renewed_at, self._beat_at, self._recover_at = time.monotonic(), -math.inf, -math.inf
+        self._stranded_at, self._saw_deliveries, self._last_stranded = time.monotonic(), False, ""
         self._thread = threading.Thread(target=guarded, args=(self._run,), name="fleet-keeper")
 
     def start(self) -> None:
@@ -118,9 +121,14 @@ class Keeper:
 
     def deliver(self) -> None:
         """The pump: a full queue delays what is ready, and drops none."""
-        room = self._settings.max_depth - self._transport.depth()
+        depth = self._transport.depth()
+        self._saw_deliveries |= depth > 0
+        room = self._settings.max_depth - depth
         if room <= 0:
             return
+        since_s = time.monotonic() - self._stranded_at
+        if depth == 0 and since_s >= (STRANDED_S if self._saw_deliveries else SELDOM_S):
+            self.rescue()
         items = self._authority.undelivered(min(room, MOST), HANDED_S)
         if not items:
             return
@@ -130,3 +138,18 @@ class Keeper:
         ]
         if notes:
             self._authority.perform(notes)
+
+    def rescue(self) -> None:
+        """While nothing is queued or out, whatever is said to have a delivery has lost it, and gets another.
+
+        It does where a queue of rows was asked to take the delivery and had one of the same job: a stranger's, or one
+        that was about to be acknowledged. A page at a time; a delivery too many does no harm.
+        """
+        self._stranded_at, self._saw_deliveries = time.monotonic(), False
+        wanted = Query(states=frozenset({WorkItemState.READY}), after=self._last_stranded, limit=MOST)
+        page = self._authority.search(wanted)
+        self._last_stranded = page[-1].id if len(page) == MOST else ""
+        lost = [item for item in page if item.delivered]
+        if lost:
+            logger.warning("%d turns had lost their deliveries, and get others", len(lost))
+            self._transport.put_many([item.envelope(item.changed_at) for item in lost], self._settings.max_depth)

@@ -367,6 +367,20 @@ def test_what_a_submitter_left_behind_is_delivered(rig: Rig) -> None:
     rig.until(lambda: rig.transport.depth() == 0)
 
 
+def test_who_takes_a_turns_place_in_the_queue_does_not_keep_it_from_being_run(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("harness.fleet.keeper.STRANDED_S", 0.05)
+    rig.transport.put_many([AgentTurnEnvelope("a", "s", "k", "", "stranger", enqueued_at=rig.now)], 10)
+    rig.submit("a")
+    rig.queue.flush()
+    assert rig.transport.depth() == 1, "the queue has a delivery of that job, and takes no other"
+    rig.worker(quick)
+    assert rig.ends("a").attempt == 1
+    rig.until(lambda: rig.transport.depth() == 0)
+    assert [(grave.job_id, grave.tenant, grave.count) for grave in rig.items.graves(10)] == [("a", "stranger", 1)]
+
+
 def test_a_full_queue_refuses_and_leaves_nothing_claimable(rig: Rig) -> None:
     queue = TurnQueue(rig.items, rig.transport, 2)
     for name in "ab":
