@@ -40,7 +40,7 @@ class PostgresJoint:
         if any(submission.not_before > 0 for submission in submissions):  # its time may not have come
             return None
         self._see_to_tables()
-        admission = _Admission(len(submissions), limit)
+        admission = _Admission(submissions, limit)
         submits = [Submit(submission) for submission in submissions]
         delivers = [Deliver(submission.id, submission.tenant) for submission in submissions]
         try:
@@ -71,8 +71,9 @@ class _Admission(Beside):
     """Of so many submissions, whose `Submit` commands come first and their `Deliver` commands after these. It is tried
     once: whatever is in its way, the other way knows what to do about it."""
 
-    def __init__(self, count: int, limit: int) -> None:
-        self._count, self._limit = count, limit
+    def __init__(self, submissions: Sequence[Submission], limit: int) -> None:
+        self._count, self._limit = len(submissions), limit
+        self.presumes_new = not any(submission.depends_on for submission in submissions)
         self._is_tried = False
         self.items: tuple[WorkItem, ...] = ()
 
@@ -89,11 +90,18 @@ class _Admission(Beside):
         ready = {item.id: item.envelope(item.changed_at) for item in self.items if item.state is WorkItemState.READY}
         if not ready:
             return ()
-        values = put_values(list(ready.values()), self._limit)
-        return [Statement(SQL["put_all"], (*values, str(len(ready)).encode()))]
+        *values, _ = put_values(list(ready.values()), self._limit)
+        now = str(rows.now()).encode() if rows.now() else None
+        return [Statement(SQL["put_all"], (*values, str(len(ready)).encode(), now))]
 
     def follow(self, results: Sequence[Result]) -> Sequence[Statement]:
         return [Statement(SQL["wake"])]
+
+    def told(self, rows: PostgresRows, answers: Sequence[Reply]) -> None:
+        for answer in answers:
+            ((now,),) = rows.read(answer)
+            if self.presumes_new:
+                self.items = tuple(item.but(submitted_at=now, changed_at=now, handed_at=now) for item in self.items)
 
 
 class _Settlement(Beside):

@@ -15,7 +15,12 @@ class Beside:
 
     Each try at the transaction goes from `ask` to `told`, until one succeeds; whatever these raise ends all tries. Then
     `end` or `fail` is called, once. Where the commands turn out to be done already, no try is made.
+
+    With `presumes_new` nothing is looked at, and nothing asked: the commands are about items that are not there yet, or
+    the transaction fails. For these it is 0 o'clock as it begins, unless the authority's clock was given.
     """
+
+    presumes_new = False
 
     def ask(self) -> Sequence[Statement]:
         """In the exchange that looks."""

@@ -133,7 +133,11 @@ class PostgresWorkItems(StoredAuthority):
             nonlocal tries
             tries += 1
             rows = PostgresRows(self._client, self._now, locks=tries > 1 or waits)
-            beside.hear(rows, rows.look(commands, beside.ask()))
+            asked = beside.ask()
+            if beside.presumes_new:
+                rows.presume_new(commands)
+            else:
+                beside.hear(rows, rows.look(commands, asked))
             results = ledger.perform(rows, commands)
             try:
                 beside.told(rows, rows.commit(beside.add(rows, results), beside.follow(results)))

@@ -50,6 +50,7 @@ class PostgresRows:
         self.is_committing = False
         self._looked, self._locked = set[str](), set[str]()
         self._now, self._tokens = 0.0, list[int]()
+        self._counts_from_beginning = False
         self._holders: dict[Session, str] = {}
         self._new: set[str] = set()
         self._unsent: list[Statement] = []
@@ -81,6 +82,12 @@ class PostgresRows:
         self._looked = {subject(command)[1] for command in commands}
         self._locked = set(self._looked) if self._locks else set()
         return more
+
+    def presume_new(self, commands: Sequence[Command]) -> None:
+        """Look at nothing: that none of these items is there is for the database to find out. Unless the time was given,
+        it is 0 now, and will be counted from when the transaction begins."""
+        self._looked = {subject(command)[1] for command in commands}
+        self._now, self._counts_from_beginning = self._given_now or 0.0, self._given_now is None
 
     def undelivered(self, limit: int, handed_before_s: float) -> dict[str, WorkItem]:
         """The oldest first, and locked."""
@@ -155,14 +162,15 @@ class PostgresRows:
             versions = [self.records[name].version for name in gone]
             self._unsent.append(Statement(SQL["remove_items"], (array(gone), _numbers(versions))))
         if new:
-            self._unsent.append(Statement(SQL["add_items"], tuple(map(_array, zip(*map(_addition, new), strict=True)))))
+            columns = map(_array, zip(*map(_addition, new), strict=True))
+            self._unsent.append(Statement(SQL["add_items"], (*columns, str(self._counts_from_beginning).encode())))
             self._new.update(item.id for item in new)
         if changed:
             self._change(sorted(changed, key=lambda item: item.id))
         self._hold([*new, *changed])
         if outcomes:
-            columns = zip(*map(outcome_columns, outcomes), strict=True)
-            self._unsent.append(Statement(SQL["add_outcomes"], tuple(map(_array, columns))))
+            lines = zip(*map(outcome_columns, outcomes), strict=True)
+            self._unsent.append(Statement(SQL["add_outcomes"], tuple(map(_array, lines))))
             self.outcomes += outcomes
         self._note_waits([item for item in new if item.depends_on])
         for item in (*new, *changed):

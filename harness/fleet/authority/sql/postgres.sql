@@ -96,15 +96,16 @@ WHERE i.id = ANY ($1::text[])
 GROUP BY i.id
 
 -- name: add_items
+-- With $27, times are counted from the beginning of the transaction.
 INSERT INTO agent_dispatch.items (
     id, tenant, session_id, kind, payload_ref, priority, deadline, depends_on, max_attempts, submitted_at,
     state, attempt, failures, owner, lease_epoch, fencing_token, expires_at, not_before, delivered, handed_at,
     changed_at, started_at, cancel_cause, checkpoint, cause, result, due_at, lapses_at
 )
 SELECT n.id, n.tenant, n.session_id, n.kind, n.payload_ref, n.priority, n.deadline,
-    ARRAY(SELECT jsonb_array_elements_text(n.depends_on::jsonb)), n.max_attempts, n.submitted_at,
+    ARRAY(SELECT jsonb_array_elements_text(n.depends_on::jsonb)), n.max_attempts, beginning + n.submitted_at,
     n.state, n.attempt, n.failures, n.owner, n.lease_epoch, n.fencing_token, n.expires_at, n.not_before, n.delivered,
-    n.handed_at, n.changed_at, n.started_at, n.cancel_cause, n.checkpoint, n.cause, n.result,
+    beginning + n.handed_at, beginning + n.changed_at, n.started_at, n.cancel_cause, n.checkpoint, n.cause, n.result,
     CASE WHEN n.state = 'ready' AND NOT n.delivered THEN n.not_before END,
     CASE WHEN n.state IN ('submitted', 'ready') THEN n.deadline END
 FROM unnest(
@@ -117,6 +118,9 @@ FROM unnest(
     state, attempt, failures, owner, lease_epoch, fencing_token, expires_at, not_before, delivered, handed_at,
     changed_at, started_at, cancel_cause, checkpoint, cause, result
 )
+CROSS JOIN (
+    SELECT CASE WHEN $27::boolean THEN extract(epoch FROM transaction_timestamp()) ELSE 0 END::double precision
+) AS clock (beginning)
 
 -- name: add_waits
 -- Of new items. What they wait for is marked: who ends it has read it unmarked, or finds them here.

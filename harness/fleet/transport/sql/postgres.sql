@@ -15,12 +15,17 @@ SELECT agent_dispatch.queue_put(
 )
 
 -- name: put_all
--- All that are named, $11 of them, or none: else it divides by zero, and its transaction fails.
-SELECT 1 / (count(*) = $11::bigint)::integer
-FROM agent_dispatch.queue_put(
-    $1::bigint, $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::integer[], $8::double precision[],
-    $9::integer[], $10::double precision[]
-)
+-- All that are named, $10 of them, or none: else it divides by zero, and its transaction fails. They are enqueued as the
+-- transaction begins, by the clock $11 if it is given; the answer is when that was.
+SELECT beginning / ((
+    SELECT count(*) FROM agent_dispatch.queue_put(
+        $1::bigint, $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::integer[], $8::double precision[],
+        $9::integer[], array_fill(beginning, ARRAY[$10::integer])
+    )
+) = $10::integer)::integer::double precision
+FROM (
+    SELECT coalesce($11::double precision, extract(epoch FROM transaction_timestamp())::double precision)
+) AS clock (beginning)
 
 -- name: work_off
 SELECT agent_dispatch.queue_work_off($1::double precision)
