@@ -116,7 +116,8 @@ def decode(raw: bytes | None) -> AgentTurnEnvelope:
         raise InvalidTurnError("envelope", "is not JSON in UTF-8") from error
     if not isinstance(found, dict):
         raise InvalidTurnError("envelope", "is not a JSON object")
-    if found.pop("v", None) != _VERSION:
+    version = found.pop("v", None)
+    if version != _VERSION or isinstance(version, bool):
         raise InvalidTurnError("v", f"is not {_VERSION}; a newer version wrote it, or another program")
     unknown = sorted(found.keys() - set(_FIELDS))
     if unknown:

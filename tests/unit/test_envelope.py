@@ -63,6 +63,7 @@ def test_a_field_outside_its_grammar_is_refused_by_its_name(field: str, value: A
         (b"null", "is not a JSON object"),
         (b"{}", "is not 1; a newer version wrote it"),
         (b'{"v": 2}', "is not 1; a newer version wrote it"),
+        (b'{"v": true}', "is not 1; a newer version wrote it"),
         (b'{"v": 1}', "job_id: is missing"),
         (encode(PLAIN)[:-1] + b',"more":1}', "has a field that is not known here"),
         (b" " * (ENVELOPE_LIMIT + 1), "bytes; 16,384 are the most"),
