@@ -5,10 +5,10 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint type bench docs crash fencing clean
+.PHONY: help demo test lint type bench docs crash fencing envelopes clean
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-7s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 $(STAMP): pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Python 3.11 or newer is needed; name one with: make PYTHON=/path/to/python3.11 $(MAKECMDGOALS)"; exit 1; }
@@ -41,6 +41,9 @@ crash: $(STAMP) ## the long crash campaign: kill -9 a real run, restart it, chec
 
 fencing: $(STAMP) ## the long fencing campaign: trouble the workers of a fleet of each kind; under an hour
 	@$(BIN)/python -m benchmarks.fencing --turns 1000
+
+envelopes: $(STAMP) ## put ten thousand strays into the queue of each kind of fleet; a few minutes
+	@$(BIN)/python -m benchmarks.envelopes
 
 docs: $(STAMP) ## make the pictures under docs/ anew
 	@$(BIN)/python -m dispatch.demo.pictures docs/images
