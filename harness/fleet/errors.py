@@ -37,7 +37,7 @@ class UnknownItemError(FleetError):
     """No WorkItem of that tenant has that id."""
 
     def __init__(self, item_id: str) -> None:
-        super().__init__(f"no work item {item_id!r}; submit it first")
+        super().__init__(f"there is no work item {item_id!r}; `slice-dispatch jobs list` shows those that there are")
         self.item_id = item_id
 
 
@@ -49,11 +49,26 @@ class ItemExistsError(FleetError):
         self.item_id, self.field = item_id, field
 
 
+#: A state in words, and what else there is to say of what was wanted.
+_STANDS = {
+    "submitted": "it waits for others",
+    "ready": "it waits for a worker",
+    "leased": "a worker has taken it",
+    "running": "it is running",
+    "succeeded": "it has succeeded",
+    "failed": "it has failed",
+    "cancelled": "it was cancelled",
+    "dead_letter": "it is a dead letter",
+}
+_ADVICE = {"requeue": "; only a dead letter is tried again. Submit the work anew, by another id"}
+
+
 class WrongStateError(FleetError):
     """The item's state has no room for what was asked. `.state` is its name."""
 
     def __init__(self, wanted: str, item_id: str, state: str) -> None:
-        super().__init__(f"cannot {wanted} work item {item_id!r}: it is {state}")
+        stands, advice = _STANDS.get(state, f"it is {state}"), _ADVICE.get(wanted, "")
+        super().__init__(f"cannot {wanted} work item {item_id!r}: {stands}{advice}")
         self.wanted, self.item_id, self.state = wanted, item_id, state
 
 

@@ -39,10 +39,10 @@ def test_jobs_are_seen_cancelled_and_tried_again(yard: Yard) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("status", "nobody"), "no work item 'nobody'"),
+        (("status", "nobody"), "there is no work item 'nobody'; `slice-dispatch jobs list` shows"),
         (("status", "a", "--tenant", "other"), "no work item 'a'"),
         (("cancel", "nobody"), "no work item"),
-        (("requeue", "a"), "cannot requeue work item 'a': it is ready"),
+        (("requeue", "a"), "cannot requeue work item 'a': it waits for a worker; only a dead letter is tried"),
         (("list", "--state", "merry"), "state: is none of"),
         (("list", "--limit", "0"), "--limit"),
         (("list", "--tenant", ""), "tenant: must not be empty"),

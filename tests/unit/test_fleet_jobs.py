@@ -65,7 +65,7 @@ def test_what_waits_is_cancelled_at_once_and_what_runs_is_asked_to_stop(desk: Fl
 def test_what_has_ended_is_not_cancelled(desk: FleetDesk) -> None:
     desk.submit("a")
     desk.finish("a")
-    with pytest.raises(WrongStateError, match="succeeded"):
+    with pytest.raises(WrongStateError, match=r"cannot cancel work item 'a': it has succeeded$"):
         graph_jobs("cancel", "a", authority=desk.authority)
 
 
@@ -78,8 +78,16 @@ def test_a_dead_letter_is_tried_again_and_nothing_else(desk: FleetDesk) -> None:
     assert (again["state"], again["failures"], again["attempt"]) == ("ready", 0, 1)
     (handed,) = (item for item in desk.authority.undelivered(10, 0.0) if item.id == "a")
     assert handed.state is WorkItemState.READY  # a pump delivers it
-    with pytest.raises(WrongStateError, match="requeue"):
+    desk.perform(Fail(desk.begin("b"), "for good"))
+    with pytest.raises(WrongStateError, match="it has failed; only a dead letter is tried again"):
         graph_jobs("requeue", "b", authority=desk.authority)
+
+
+def test_every_state_is_told_in_words_of_its_own() -> None:
+    told = {state: str(WrongStateError("end", "a", state.value)).partition(": ")[2] for state in WorkItemState}
+    assert len(set(told.values())) == len(WorkItemState)
+    assert not [words for words in told.values() if "_" in words]
+    assert [state.value for state, words in told.items() if words == f"it is {state.value}"] == ["running"]
 
 
 @pytest.mark.parametrize("action", ["status", "cancel", "requeue"])
