@@ -97,7 +97,7 @@ def _table(jobs: Sequence[Document], width: int) -> Iterator[Text]:
 
 
 def _words(job: Document) -> str:
-    state = str(job["state"]).replace("_", " ")
+    state = str(job["state"])  # by the name that --state takes
     return f"{state}, to be cancelled" if job["cancel_requested"] else state
 
 
@@ -106,7 +106,8 @@ def _facts(job: Document) -> Iterator[tuple[str, object]]:
     yield "kind", job["kind"]
     yield "session", job["session_id"]
     yield "tenant", job["tenant"]
-    yield "attempts", f"{job['attempt']}, of which {job['failures']} failed; {job['max_attempts']} may"
+    yield "attempts", job["attempt"]
+    yield "failures", f"{job['failures']} of {job['max_attempts']} that make it a dead letter"
     yield "submitted", moment(job["submitted_at"])
     moments = {
         "deadline": "deadline",

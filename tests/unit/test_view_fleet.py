@@ -31,7 +31,8 @@ def test_a_job_and_its_attempts() -> None:
         "  kind        k\n"
         "  session     s-a\n"
         "  tenant      t\n"
-        "  attempts    2, of which 1 failed; 3 may\n"
+        "  attempts    2\n"
+        "  failures    1 of 3 that make it a dead letter\n"
         "  submitted   1970-01-01T00:16:40Z\n"
         "  deadline    1970-01-01T00:33:20Z\n"
         "  not before  1970-01-01T00:16:41Z\n"
@@ -41,6 +42,16 @@ def test_a_job_and_its_attempts() -> None:
         "  cause       not wanted\n"
         "  attempt 1  1970-01-01T00:16:40Z  0.0 s  left ready  no luck\N{REPLACEMENT CHARACTER}"
     )
+
+
+def test_a_dead_letter_goes_by_the_name_that_a_list_takes_and_is_forgiven_when_it_is_tried_again() -> None:
+    desk = FleetDesk()
+    desk.submit("a")
+    desk.perform(Retry(desk.begin("a"), "no luck"))
+    head, *_ = plain(job_lines(graph_jobs("status", "a", authority=desk.authority), 100)).splitlines()
+    assert head == "a  dead_letter"
+    told = plain(job_lines(graph_jobs("requeue", "a", authority=desk.authority), 100))
+    assert "  attempts    1\n  failures    0 of 1 that make it a dead letter\n" in told
 
 
 def test_a_list() -> None:
