@@ -31,7 +31,7 @@ MAX_DEPTH = 100_000  #: admission is not what is tried here
 GOOD = 0.1  #: good turns, for each stray
 CHUNK = 100  #: strays that are planted at a time
 QUIET_S = 120.0  #: so long nothing may stand still, nor go on after the last one was planted
-TRIAL_S = 5.0  #: the same where workers are sabotaged
+TRIAL_S = 3.0  #: the same where workers are sabotaged
 SETTINGS = {"AGENT_DISPATCH_CLAIM_TTL_S": "60", "AGENT_DISPATCH_RENEW_INTERVAL_S": "5"}
 LOOK_S = 0.05
 
