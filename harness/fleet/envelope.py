@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from typing import Any
 
 import attrs
@@ -17,6 +18,7 @@ TEXT_LIMIT = 512  #: characters of an id or a reference
 ENVELOPE_LIMIT = 16_384  #: bytes; what is longer is none of ours
 MOST_URGENT, LEAST_URGENT = 0, 3
 _VERSION = 1
+_KEPT = re.compile(r"sha256:[0-9a-f]{64}")
 
 
 def check_reference(field: str, value: object, *, empty: bool = False) -> str:
@@ -30,6 +32,20 @@ def check_reference(field: str, value: object, *, empty: bool = False) -> str:
     if not value.isprintable():
         raise InvalidTurnError(field, "holds a character that can't be printed")
     return value
+
+
+def check_payload_ref(value: object) -> str:
+    """The reference: empty, one of contents that an authority keeps, or one to elsewhere, which is not looked into."""
+    text = check_reference("payload_ref", value, empty=True)
+    if text.startswith("sha256:") and not _KEPT.fullmatch(text):
+        raise InvalidTurnError("payload_ref", "is none of kept contents: sha256: and 64 hex digits, as `keep` answers")
+    return text
+
+
+def check_contents(value: object) -> None:
+    """Refuses what an authority can't keep."""
+    if not isinstance(value, bytes | bytearray | memoryview):
+        raise InvalidTurnError("contents", f"must be bytes, not {type(value).__name__}; encode a text first")
 
 
 def check_whole(field: str, value: object, least: int, most: int) -> int:

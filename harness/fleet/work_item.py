@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+from collections.abc import Iterable
 from typing import Any
 
 import attrs
@@ -12,6 +13,7 @@ from harness.fleet.envelope import (
     MOST_URGENT,
     AgentTurnEnvelope,
     check_moment,
+    check_payload_ref,
     check_reference,
     check_whole,
 )
@@ -119,6 +121,15 @@ class WorkItem:
         )  # fmt: skip
 
 
+def _ids(given: object) -> tuple[str, ...]:
+    """Several ids, however they come; a text would be taken for as many as it has characters."""
+    if isinstance(given, tuple):
+        return given
+    if isinstance(given, str | bytes) or not isinstance(given, Iterable):
+        raise InvalidTurnError("depends_on", f"must be several ids, not {type(given).__name__}: write [{given!r}]")
+    return tuple(given)
+
+
 @attrs.frozen
 class Submission:
     """What is asked for: a turn of kind `kind` in a session. Raises `InvalidTurnError`.
@@ -134,14 +145,14 @@ class Submission:
     payload_ref: str = ""
     priority: int = 2
     deadline: float | None = None
-    depends_on: tuple[str, ...] = ()
+    depends_on: tuple[str, ...] = attrs.field(default=(), converter=_ids)
     max_attempts: int = 3
     not_before: float = 0.0
 
     def __attrs_post_init__(self) -> None:
         for field in ("id", "tenant", "session_id", "kind"):
             check_reference(field, getattr(self, field))
-        check_reference("payload_ref", self.payload_ref, empty=True)
+        check_payload_ref(self.payload_ref)
         check_whole("priority", self.priority, MOST_URGENT, LEAST_URGENT)
         check_whole("max_attempts", self.max_attempts, 1, 1000)
         check_moment("not_before", self.not_before)

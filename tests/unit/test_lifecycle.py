@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
+from typing import Any
 
 import attrs
 import pytest
@@ -370,12 +371,25 @@ def test_what_nobody_has_seen_is_withdrawn(fields: dict[str, object], gone: bool
         {"kind": 3}, {"priority": 4}, {"priority": -1}, {"priority": 2**70}, {"priority": True}, {"priority": 1.0},
         {"max_attempts": 0}, {"max_attempts": 1001}, {"deadline": float("nan")}, {"deadline": float("inf")},
         {"deadline": -1.0}, {"not_before": float("nan")}, {"depends_on": ("a",)}, {"depends_on": ("",)},
+        {"depends_on": "se"}, {"depends_on": b"se"}, {"depends_on": 7}, {"depends_on": None}, {"depends_on": [7]},
+        {"payload_ref": " "}, {"payload_ref": "sha256:"}, {"payload_ref": "sha256:0"},
+        {"payload_ref": f"sha256:{'A' * 64}"}, {"payload_ref": f"sha256:{'0' * 65}"}, {"payload_ref": b"src"},
     ],
 )  # fmt: skip
 def test_a_submission_outside_of_its_grammar_is_refused(fields: dict[str, object]) -> None:
     with pytest.raises(InvalidTurnError) as refused:
         attrs.evolve(Submission("a", "t", "s", "k"), **fields)
     assert refused.value.field == next(iter(fields))
+
+
+@pytest.mark.parametrize("reference", ["", f"sha256:{'0a' * 32}", "s3://bucket/key", "sha512:0", "src/"])
+def test_a_reference_to_elsewhere_is_not_looked_into(reference: str) -> None:
+    assert Submission("a", "t", "s", "k", reference).payload_ref == reference
+
+
+@pytest.mark.parametrize("given", [["b", "c"], ("b", "c"), {"b": 1, "c": 2}, iter("bc")])
+def test_what_is_waited_for_comes_in_any_collection(given: Any) -> None:
+    assert Submission("a", "t", "s", "k", depends_on=given).depends_on == ("b", "c")
 
 
 def test_a_copy_differs_in_what_is_asked_for_alone_and_in_nothing_unknown() -> None:
