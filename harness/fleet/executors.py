@@ -57,11 +57,11 @@ def run(executor: Executor, payload: bytes, guard: WorkItemLeaseGuard) -> Holdin
     except CancelRequestedError as asked:
         return Stop(lease, asked.cause)
     except TurnFailedError as failed:
-        return Fail(lease, str(failed))
+        return Fail(lease, _cause(failed))
     except TryAgainError as failed:
-        return Retry(lease, str(failed), random.random())
+        return Retry(lease, _cause(failed), random.random())
     except NotNowError as deferred:
-        return Defer(lease, str(deferred), delay_of(deferred))
+        return Defer(lease, _cause(deferred), delay_of(deferred))
     except DrainRequestedError as asked:
         return Defer(lease, asked.cause)
     except FleetUnavailableError:
@@ -73,6 +73,11 @@ def run(executor: Executor, payload: bytes, guard: WorkItemLeaseGuard) -> Holdin
     if result is None or isinstance(result, str):
         return Succeed(lease, result or "")
     return Fail(lease, f"its executor returned {type(result).__name__}; it may return text, or nothing")
+
+
+def _cause(raised: Exception) -> str:
+    """Its text; if it has none, that it was raised, and what."""
+    return str(raised).strip() or f"its executor raised {type(raised).__name__}, and gave no cause"
 
 
 def delay_of(deferred: NotNowError) -> float:

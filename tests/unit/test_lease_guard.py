@@ -133,6 +133,13 @@ def test_what_an_executor_raises_ends_the_attempt(
     assert "somebody" not in item.cause and "server" not in item.cause
 
 
+@pytest.mark.parametrize("error", [TryAgainError(), TurnFailedError(" "), NotNowError("", 5.0)])
+def test_an_end_without_a_cause_says_what_was_raised(desk: Desk, error: Exception) -> None:
+    command = run(raising(error), b"", desk.guard)
+    assert isinstance(command, Retry | Fail | Defer)
+    assert command.cause == f"its executor raised {type(error).__name__}, and gave no cause"
+
+
 def test_what_an_executor_returns_is_the_result(desk: Desk) -> None:
     command = run(lambda payload, _: payload.decode(), b"fine", desk.guard)
     assert command == Succeed(desk.guard.lease, "fine")
