@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 
 import attrs
 
-from harness.fleet.errors import FleetError, InvalidSettingError, NotReadyError
+from harness.fleet.envelope import check_reference
+from harness.fleet.errors import FleetError, InvalidSettingError, InvalidTurnError, NotReadyError
 from harness.fleet.executors import Executor, load_executors
 from harness.fleet.opening import Fleet, open_fleet
 from harness.fleet.settings import FleetSettings, problems
@@ -60,6 +61,8 @@ def _executors(named: Sequence[str]) -> tuple[dict[str, Executor], list[str]]:
         kind, equals, place = text.partition("=")
         if not (kind and equals and place):
             wrong.append(f"--executor {text}: write kind=module:callable")
+        elif problem := _problem_of(kind):
+            wrong.append(f"--executor {text!r}: {problem}")
         elif kind in places:
             wrong.append(f"--executor {text}: there is another one of kind {kind!r}; name each kind once")
         else:
@@ -73,3 +76,12 @@ def _executors(named: Sequence[str]) -> tuple[dict[str, Executor], list[str]]:
     if not executors and not wrong:
         wrong.append("no executor is installed or named: name one with --executor kind=module:callable")
     return executors, list(dict.fromkeys(wrong))
+
+
+def _problem_of(kind: str) -> str:
+    """Why no turn can be of that kind; nothing if one can."""
+    try:
+        check_reference("kind", kind)
+    except InvalidTurnError as problem:
+        return str(problem)
+    return ""
