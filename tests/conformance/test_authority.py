@@ -9,13 +9,14 @@ import threading
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from harness.fleet.authority.sqlite import SqliteWorkItems
 from harness.fleet.authority.url import open_work_items
 from harness.fleet.commands import Cancel, Claim, Deliver, Fail, Recover, Requeue, Retry, Submit, Succeed
-from harness.fleet.errors import FleetBrokenError, InvalidSettingError
+from harness.fleet.errors import FleetBrokenError, InvalidSettingError, InvalidTurnError
 from harness.fleet.ports import Buried, Query, Watch
 from harness.fleet.work_item import Submission, WorkItemState
 from tests.conformance.work_items_rig import ADAPTERS, START, TTL_S, Rig
@@ -40,6 +41,12 @@ def test_what_is_kept_is_found_by_its_reference(rig: Rig, contents: bytes) -> No
     assert rig.onlooker.contents(reference) == contents
     assert rig.onlooker.keep(contents) == reference
     assert rig.authority.keep(contents + b"!") != reference
+
+
+@pytest.mark.parametrize("contents", ["text", None, 7, ["a"]])
+def test_what_is_no_bytes_is_not_kept(rig: Rig, contents: Any) -> None:
+    with pytest.raises(InvalidTurnError, match="contents: must be bytes, not "):
+        rig.authority.keep(contents)
 
 
 @pytest.mark.parametrize("reference", ["", "sha256:0", "no\0where", "\ud800"])

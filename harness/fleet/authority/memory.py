@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 import attrs
 
 from harness.fleet.commands import Command, Hand
+from harness.fleet.envelope import check_contents
 from harness.fleet.ledger import Session, perform
 from harness.fleet.lifecycle import is_abandoned, is_lapsed, step
 from harness.fleet.ports import KEPT_S, Buried, Query, Result, Tally, WorkerPresence
@@ -157,6 +158,7 @@ class MemoryWorkItems:
             self._locked -= set(sessions)
 
     def keep(self, contents: bytes) -> str:
+        check_contents(contents)
         reference = f"sha256:{hashlib.sha256(contents).hexdigest()}"
         with self._mutex:
             self._contents[reference] = contents, self._clock()

@@ -14,6 +14,7 @@ from typing import Any, ClassVar, TypeAlias
 
 from harness.fleet.authority.codec import can_match, item_of, knowable, listed, outcome_of
 from harness.fleet.commands import Hand
+from harness.fleet.envelope import check_contents
 from harness.fleet.lifecycle import step
 from harness.fleet.ports import KEPT_S, Buried, Query, Tally, WorkerPresence
 from harness.fleet.work_item import Outcome, WorkItem, WorkItemState
@@ -83,6 +84,7 @@ class StoredAuthority(abc.ABC):
     # -- the archive ---------------------------------------------------------------------------------------------------
 
     def keep(self, contents: bytes) -> str:
+        check_contents(contents)
         reference = f"sha256:{hashlib.sha256(contents).hexdigest()}"
         self._tell(("keep_contents", (self._now, reference, contents)))
         return reference
