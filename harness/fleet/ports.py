@@ -11,7 +11,7 @@ keeps nobody else waiting; a second instance on the same place is another client
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Protocol
 
 import attrs
@@ -109,6 +109,12 @@ class WorkItems(Protocol):
     def undelivered(self, limit: int, handed_before_s: float) -> tuple[WorkItem, ...]:
         """Ready and due items without a delivery, that no pump took on within so many seconds; they are handed to the
         caller. The oldest first."""
+        ...
+
+    def claimable(self, limit: int, tenant: str | None = None, kinds: Collection[str] = ()) -> tuple[WorkItem, ...]:
+        """What can be claimed and has no delivery, of one tenant and of these kinds if any are given: first those whose
+        lease ran out, the oldest first; then those that are ready and due and whose session nobody works on, by
+        priority, deadline and order of submission."""
         ...
 
     def overtaken(self, limit: int) -> tuple[WorkItem, ...]:

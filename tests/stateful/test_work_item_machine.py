@@ -137,6 +137,12 @@ class Machine(RuleBasedStateMachine):
         self.play(*(("recover", name) for name in sorted(self.model.overtaken())))
         assert self.model.overtaken() == set()
 
+    @rule()
+    def who_is_next(self) -> None:
+        found = [[item.id for item in each.claimable(100)] for each in self.open.values()]
+        assert found == [found[0]] * len(found)
+        assert sorted(found[0]) == sorted(self.model.claimable())
+
     @rule(silent_s=st.sampled_from([0.0, 30.0]))
     def pump(self, silent_s: float) -> None:
         expected = self.model.undelivered(silent_s)

@@ -46,6 +46,13 @@ class Model:
     def overtaken(self) -> set[str]:
         return {name for name, item in self.items.items() if self._is_dead(item) or self._is_late(item)}
 
+    def claimable(self) -> set[str]:
+        worked_on = {
+            item["session_id"] for item in self.items.values() if item["state"] in HELD and not self._is_dead(item)
+        }
+        free = {name for name in self.undelivered(-1e9) if self.items[name]["session_id"] not in worked_on}
+        return free | {name for name, item in self.items.items() if self._is_dead(item)}
+
     def undelivered(self, silent_s: float) -> set[str]:
         return {
             name

@@ -84,6 +84,7 @@ def test_migrations_are_numbered_from_1_without_a_gap() -> None:
         ("lock_undelivered", "items_due"),
         ("find_expired", "items_expiring"),
         ("find_lapsed", "items_lapsing"),
+        ("find_claimable", "items_next"),
         ("find_outcomes", "PRIMARY KEY"),
         ("find_waiting", "PRIMARY KEY"),
     ],

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import itertools
+import math
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 import attrs
 
@@ -126,6 +127,20 @@ class MemoryWorkItems:
             taken = tuple(item for item in handed if item is not None)
             self.items |= {item.id: item for item in taken}
             return taken
+
+    def claimable(self, limit: int, tenant: str | None = None, kinds: Collection[str] = ()) -> tuple[WorkItem, ...]:
+        with self._mutex:
+            now, everything = self._clock(), list(self.items.values())
+        meant = [item for item in everything if tenant in (None, item.tenant) and (not kinds or item.kind in kinds)]
+        expired = sorted((item for item in meant if is_abandoned(item, now)), key=lambda item: item.expires_at)
+        busy = {(item.tenant, item.session_id) for item in everything if item.state in HELD and item.expires_at >= now}
+        free = [
+            item
+            for item in meant
+            if _needs_a_delivery(item, now, -math.inf) and (item.tenant, item.session_id) not in busy
+        ]
+        free.sort(key=lambda item: (item.priority, math.inf if item.deadline is None else item.deadline))
+        return (*expired, *free)[:limit]
 
     def overtaken(self, limit: int) -> tuple[WorkItem, ...]:
         with self._mutex:

@@ -84,8 +84,8 @@ class PostgresRows:
         return more
 
     def presume_new(self, commands: Sequence[Command]) -> None:
-        """Look at nothing: that none of these items is there is for the database to find out. Unless the time was given,
-        it is 0 now, and will be counted from when the transaction begins."""
+        """Look at nothing: whether one of these items is there is for the database to find out. Unless the time was
+        given, it is 0 now, and will be counted from when the transaction begins."""
         self._looked = {subject(command)[1] for command in commands}
         self._now, self._counts_from_beginning = self._given_now or 0.0, self._given_now is None
 

@@ -9,7 +9,7 @@ import abc
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, ClassVar, TypeAlias
 
 from harness.fleet.authority.codec import can_match, item_of, knowable, listed, outcome_of
@@ -64,8 +64,16 @@ class StoredAuthority(abc.ABC):
         limit = min(query.limit, 2**31 - 1)
         return self._items("search_items", query.after, query.tenant, query.session_id, query.kind, states, limit)
 
+    def claimable(self, limit: int, tenant: str | None = None, kinds: Collection[str] = ()) -> tuple[WorkItem, ...]:
+        wanted = knowable(set(kinds))
+        if (kinds and not wanted) or (tenant is not None and not tenant.isprintable()):
+            return ()
+        expired = self._items("find_expired", self._now, limit, tenant, wanted)
+        left = limit - len(expired)
+        return expired if left <= 0 else expired + self._items("find_claimable", self._now, left, tenant, wanted)
+
     def overtaken(self, limit: int) -> tuple[WorkItem, ...]:
-        expired = self._items("find_expired", self._now, limit)
+        expired = self._items("find_expired", self._now, limit, None, [])
         return expired if len(expired) >= limit else expired + self._lapsed(limit - len(expired))
 
     def outcomes(self, item_id: str) -> tuple[Outcome, ...]:

@@ -244,7 +244,26 @@ SELECT i.xmin::text::bigint, i.is_awaited,
 FROM agent_dispatch.held AS h JOIN agent_dispatch.items AS i ON i.seq = h.item
 WHERE i.state IN ('leased', 'running')
     AND i.expires_at < coalesce($1::double precision, extract(epoch FROM statement_timestamp())::double precision)
+    AND ($3::text IS NULL OR i.tenant = $3) AND (cardinality($4::text[]) = 0 OR i.kind = ANY ($4::text[]))
 ORDER BY i.expires_at, i.seq
+LIMIT $2::integer
+
+-- name: find_claimable
+-- What nobody carries, of sessions that nobody works on. The first in an index that only such items are in.
+SELECT xmin::text::bigint, is_awaited,
+    id, tenant, session_id, kind, payload_ref, priority, deadline, depends_on, max_attempts, state, attempt, failures,
+    owner, lease_epoch, fencing_token, expires_at, not_before, delivered, handed_at, cancel_cause, checkpoint, cause,
+    result, submitted_at, changed_at, started_at
+FROM agent_dispatch.items AS c
+WHERE due_at IS NOT NULL
+    AND due_at <= coalesce($1::double precision, extract(epoch FROM statement_timestamp())::double precision)
+    AND ($3::text IS NULL OR tenant = $3) AND (cardinality($4::text[]) = 0 OR kind = ANY ($4::text[]))
+    AND NOT EXISTS (
+        SELECT 1 FROM agent_dispatch.held AS h JOIN agent_dispatch.items AS i ON i.seq = h.item
+        WHERE h.tenant = c.tenant AND h.session_id = c.session_id
+            AND i.expires_at >= coalesce($1::double precision, extract(epoch FROM statement_timestamp())::double precision)
+    )
+ORDER BY priority, deadline, seq
 LIMIT $2::integer
 
 -- name: find_lapsed

@@ -83,6 +83,9 @@ CREATE TABLE agent_dispatch.items (
 -- Of what waits in a queue nobody has written down yet that it does; but it was handed on a moment ago.
 CREATE INDEX items_due ON agent_dispatch.items (handed_at, due_at) WHERE due_at IS NOT NULL;
 
+-- The same, by who is next.
+CREATE INDEX items_next ON agent_dispatch.items (priority, deadline, seq) WHERE due_at IS NOT NULL;
+
 CREATE INDEX items_lapsing ON agent_dispatch.items (lapses_at) WHERE lapses_at IS NOT NULL;
 
 CREATE TABLE agent_dispatch.held (               -- the sessions that are worked on: one item each

@@ -95,7 +95,25 @@ SELECT id, tenant, session_id, kind, payload_ref, priority, deadline, depends_on
     result, submitted_at, changed_at, started_at
 FROM items
 WHERE state IN ('leased', 'running') AND expires_at < coalesce(?1, (julianday('now') - 2440587.5) * 86400.0)
+    AND (?3 IS NULL OR tenant = ?3) AND (?4 = '[]' OR kind IN (SELECT value FROM json_each(?4)))
 ORDER BY expires_at, seq
+LIMIT ?2
+
+-- name: find_claimable
+-- What nobody carries, of sessions that nobody works on. The first in an index that only such items are in.
+SELECT id, tenant, session_id, kind, payload_ref, priority, deadline, depends_on, max_attempts, state, attempt, failures,
+    owner, lease_epoch, fencing_token, expires_at, not_before, delivered, handed_at, cancel_cause, checkpoint, cause,
+    result, submitted_at, changed_at, started_at
+FROM items AS c
+WHERE state = 'ready' AND NOT delivered
+    AND not_before <= coalesce(?1, (julianday('now') - 2440587.5) * 86400.0)
+    AND (?3 IS NULL OR tenant = ?3) AND (?4 = '[]' OR kind IN (SELECT value FROM json_each(?4)))
+    AND NOT EXISTS (
+        SELECT 1 FROM items AS h
+        WHERE h.tenant = c.tenant AND h.session_id = c.session_id AND h.state IN ('leased', 'running')
+            AND h.expires_at >= coalesce(?1, (julianday('now') - 2440587.5) * 86400.0)
+    )
+ORDER BY priority, deadline IS NULL, deadline, seq
 LIMIT ?2
 
 -- name: find_lapsed

@@ -52,6 +52,9 @@ CREATE UNIQUE INDEX items_held ON items (tenant, session_id) WHERE state IN ('le
 -- Of what waits in a queue nobody has written down yet that it does; but it was handed on a moment ago.
 CREATE INDEX items_due ON items (handed_at, not_before) WHERE state = 'ready' AND NOT delivered;
 
+-- The same, by who is next.
+CREATE INDEX items_next ON items (priority, deadline IS NULL, deadline, seq) WHERE state = 'ready' AND NOT delivered;
+
 CREATE INDEX items_expiring ON items (expires_at) WHERE state IN ('leased', 'running');
 
 CREATE INDEX items_lapsing ON items (deadline) WHERE state IN ('submitted', 'ready') AND deadline IS NOT NULL;
