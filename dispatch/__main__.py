@@ -12,26 +12,30 @@ import sys
 
 def main() -> None:
     """Run the command that the program's arguments name, and exit with its status."""
+    _run("main")
+
+
+def worker() -> None:
+    """`agent-dispatch-worker`: the command `worker` by another name."""
+    _run("main_of_worker")
+
+
+def _run(name: str) -> None:
+    """That function of the command line."""
     heeds = signal.getsignal(signal.SIGINT) is signal.default_int_handler  # else we were told to ignore it
     if heeds:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
-    from dispatch.cli import main as run
+    from dispatch import cli
 
     try:
         if heeds:
             signal.signal(signal.SIGINT, signal.default_int_handler)
-        run()
+        getattr(cli, name)()
     except KeyboardInterrupt:
         sys.exit(128 + signal.SIGINT)
     finally:
         if heeds:
             signal.signal(signal.SIGINT, signal.SIG_DFL)
-
-
-def worker() -> None:
-    """`agent-dispatch-worker`: the command `worker` by another name."""
-    sys.argv[:1] = ["slice-dispatch", "worker"]
-    main()
 
 
 if __name__ == "__main__":

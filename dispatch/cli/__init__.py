@@ -9,6 +9,7 @@ from __future__ import annotations
 import io
 import sys
 from collections.abc import Sequence
+from functools import partial
 from typing import Annotated
 
 import typer
@@ -26,16 +27,20 @@ from dispatch.cli.read import explain, list_slices, log
 from dispatch.cli.run import run
 from dispatch.cli.worker import worker
 
-__all__ = ["main", "serve"]
+__all__ = ["main", "main_of_worker", "serve"]
 
-app = typer.Typer(
-    name="slice-dispatch",
-    help="Run many coding agents at once: a plan of slices, scheduled onto sessions, merged into main.",
+_program = partial(
+    typer.Typer,
     add_completion=False,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+app = _program(
+    name="slice-dispatch",
+    help="Run many coding agents at once: a plan of slices, scheduled onto sessions, merged into main.",
+)
+app_of_worker = _program()  # a program of one command, which goes by the program's name
 
 
 def _version(wanted: bool) -> None:
@@ -77,6 +82,7 @@ app.command()(merged)
 app.command()(hold)
 app.command()(release)
 app.command()(worker)
+app_of_worker.command()(worker)
 app.add_typer(jobs, name="jobs")
 app.command()(doctor)
 app.command()(schema)
@@ -87,10 +93,21 @@ app.command("version")(print_version)
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command that `arguments` (by default the program's own) name, and exit with its status."""
+    _show_all_of_unicode()
+    sys.exit(serve(arguments))
+
+
+def main_of_worker() -> None:
+    """The same for `agent-dispatch-worker`, which is the command `worker`."""
+    _show_all_of_unicode()
+    sys.exit(ended(lambda: app_of_worker(prog_name="agent-dispatch-worker", standalone_mode=False)))
+
+
+def _show_all_of_unicode() -> None:
+    """In a locale without it a title is no reason to fail."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")  # in a locale without Unicode a title is no reason to fail
-    sys.exit(serve(arguments))
+            stream.reconfigure(errors="backslashreplace")
 
 
 def serve(arguments: Sequence[str] | None = None) -> int:

@@ -141,6 +141,16 @@ def test_metrics_are_served_on_loopback_where_the_port_is_free(yard: Yard) -> No
 def test_the_script_is_the_command() -> None:
     scripts = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]["scripts"]
     module, _, name = scripts["agent-dispatch-worker"].partition(":")
-    program = f"import sys; sys.argv = ['agent-dispatch-worker', '--help']; from {module} import {name}; {name}()"
-    done = subprocess.run((sys.executable, "-c", program), capture_output=True, text=True, check=True)
-    assert "--drain-s" in done.stdout
+
+    def typed(*words: str) -> subprocess.CompletedProcess[str]:
+        program = (
+            f"import sys; sys.argv = ['/bin/agent-dispatch-worker', *{words}]; from {module} import {name}; {name}()"
+        )
+        return subprocess.run((sys.executable, "-c", program), capture_output=True, text=True, check=False)
+
+    shown = typed("--help")
+    assert shown.returncode == 0
+    assert shown.stdout.startswith("Usage: agent-dispatch-worker [OPTIONS]\n") and "--drain-s" in shown.stdout
+    mistyped = typed("--workers", "none")
+    assert mistyped.returncode == 2
+    assert mistyped.stderr.endswith("; see: agent-dispatch-worker --help\n")
