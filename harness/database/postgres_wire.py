@@ -76,6 +76,7 @@ class Wire:
         self._poll.register(self._pg.socket, select.POLLIN)
         self._prefix = f"dispatch_{secrets.token_hex(4)}_"  # no other client of a pooler has the same
         self._names: dict[str, bytes] = {}
+        self._posted = 0  # whose answers wait
 
     @property
     def server_pid(self) -> int:
@@ -95,7 +96,7 @@ class Wire:
         `often`: they come again and again, and are worth preparing. `binary`: so are the results, for `rows`.
         Raises `RefusedError` for the first that failed: those after it were not executed. Raises `BrokenError`.
         If a pooler did not follow a prepared statement, that is the failure (`prepares` is false then), and the
-        same may be sent again in a new transaction.
+        same may be sent again in a new transaction. What was posted before is answered for first.
         """
         self._refuse_after_fork()
         format_ = pq.Format.BINARY if binary else pq.Format.TEXT
@@ -103,6 +104,8 @@ class Wire:
             self._pg.enter_pipeline_mode()
             sent = [self._send(item, format_, often and self.prepares) for item in statements]
             self._pg.pipeline_sync()
+            posted, self._posted = self._posted, 0
+            before = [result for _ in range(posted) for result in self._receive(patience_s)]
             results = self._receive(patience_s)
             self._pg.exit_pipeline_mode()
         except psycopg.Error as error:
@@ -110,7 +113,22 @@ class Wire:
         except BaseException:  # what was sent by half would answer for what comes next
             self.close()
             raise
-        return self._answers(sent, results)
+        answers = self._answers(sent, results)
+        self._refuse_if_any_failed(before)
+        return answers
+
+    def post(self, item: Statement) -> None:
+        """Send it, in a transaction of its own, and wait for nothing: the next `run` takes its answer. Until then no
+        notification is seen. Raises `BrokenError`."""
+        self._refuse_after_fork()
+        try:
+            self._pg.enter_pipeline_mode()
+            self._send(item, pq.Format.TEXT, False)
+            self._pg.pipeline_sync()
+            self._pg.flush()
+        except psycopg.Error as error:
+            raise self._broken(error) from error
+        self._posted += 1
 
     def copy(self, sql: str, pieces: Iterable[bytes], patience_s: float) -> None:
         """`COPY … FROM STDIN`, with `pieces` in its text form. Raises like `run`."""
@@ -182,10 +200,13 @@ class Wire:
             if new and next(rest).status not in _FINE:
                 del self._names[new]
             answers.append(next(rest))
+        self._refuse_if_any_failed(results)
+        return answers
+
+    def _refuse_if_any_failed(self, results: Sequence[Result]) -> None:
         failed = next((result for result in results if result.status not in _FINE), None)
         if failed is not None:
             raise self._refusal(failed)
-        return answers
 
     def _refusal(self, failed: Result) -> RefusedError | BrokenError:
         refused = RefusedError(failed)

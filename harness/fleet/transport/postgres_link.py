@@ -146,8 +146,8 @@ class Listener:
         if self._wire is not None and self._waits:
             self._waits = False
             try:
-                self._wire.run([Statement(SQL["wait_no_more"])], PATIENCE_S)
-            except (BrokenError, RefusedError):
+                self._wire.post(Statement(SQL["wait_no_more"]))  # what came is not to wait for it
+            except BrokenError:
                 self.close()
 
     def close(self) -> None:
