@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import sys
 from typing import TYPE_CHECKING, Annotated
@@ -12,6 +11,8 @@ import typer
 from dispatch.cli.options import Json, Reason
 
 if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
     from harness.fleet.jobs import Document
     from harness.fleet.ports import Authority
 
@@ -110,12 +111,12 @@ def dead(tenant: Tenant = None, limit: Limit = 100, json: Json = False) -> None:
         out.write(dead_lines(found, out.width))
 
 
-def _authority() -> contextlib.closing[Authority]:
-    """That of the environment."""
-    from harness.fleet.opening import open_authority
+def _authority() -> AbstractContextManager[Authority]:
+    """That of the environment. Who looks for one makes none."""
+    from harness.fleet.looking import authority_to_look_at
     from harness.fleet.settings import FleetSettings
 
-    return contextlib.closing(open_authority(FleetSettings.of(os.environ)))
+    return authority_to_look_at(FleetSettings.of(os.environ))
 
 
 def _show(job: Document, *, json: bool) -> None:

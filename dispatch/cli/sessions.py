@@ -45,6 +45,7 @@ def sessions_of(repository: Path, main: str | None, *, fleet: bool) -> Iterator[
         return
     from harness.fleet.errors import NotReadyError
     from harness.fleet.host import FleetSessionHost
+    from harness.fleet.looking import naming_authority, naming_transport
     from harness.fleet.opening import open_fleet
     from harness.fleet.settings import FleetSettings, problems
 
@@ -52,7 +53,10 @@ def sessions_of(repository: Path, main: str | None, *, fleet: bool) -> Iterator[
         raise NotReadyError([str(problem) for problem in wrong])
     remote = remote_of(repository, os.environ)
     with contextlib.closing(open_fleet(FleetSettings.of(os.environ))) as opened:
-        opened.transport.depth()  # else nobody would hear that it can't be used before something waits for it
+        with naming_authority(opened.settings):  # else nobody would hear that it can't be used before something waits
+            opened.authority.overtaken(1)
+        with naming_transport(opened.settings):
+            opened.transport.depth()
         local = LocalSessionHost(repository, main=main)
         yield FleetSessionHost(local, repository, remote, opened.queue, opened.authority)
 

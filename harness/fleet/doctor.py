@@ -1,7 +1,7 @@
 """What is wrong with a fleet, and how to mend it.
 
-`findings` looks: it opens what the environment names, as a worker would, and asks each part once. `judged` and the
-functions below it decide what the answers mean, and ask nobody.
+`findings` looks: it opens what the environment names and asks each part once, but makes no file that is missing.
+`judged` and the functions below it decide what the answers mean, and ask nobody.
 """
 
 from __future__ import annotations
@@ -14,7 +14,15 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 import attrs
 
 from harness.fleet.errors import FleetError
-from harness.fleet.opening import open_authority, open_transport
+from harness.fleet.looking import (
+    authority_to_look_at,
+    is_missing,
+    label,
+    naming_transport,
+    queue_variable,
+    why_not_made,
+)
+from harness.fleet.opening import open_transport
 from harness.fleet.ports import KEPT_S, Authority, Tally, WorkerPresence
 from harness.fleet.privacy import Redactor
 from harness.fleet.settings import FleetSettings, problems
@@ -63,12 +71,31 @@ def findings(environ: Mapping[str, str], clock: Callable[[], float] = time.time)
 
 
 def _authority(settings: FleetSettings, redactor: Redactor, clock: Callable[[], float]) -> Iterator[Finding]:
-    mend = "see that STATE_DB_URI names a database that runs and lets this user in"
+    if is_missing(settings.state_db_uri):
+        yield _missing("authority", "STATE_DB_URI", settings.state_db_uri)
+        return
     try:
-        with contextlib.closing(open_authority(settings)) as authority:
+        with authority_to_look_at(settings) as authority:
             yield from judged(*_asked(authority, clock))
     except FleetError as problem:
+        mend = _mend("STATE_DB_URI", settings.state_db_uri)
         yield Finding("authority", Standing.FAIL, redactor.redacted(str(problem)), mend)
+
+
+def _missing(name: str, variable: str, uri: str) -> Finding:
+    """Of a file: nobody has begun yet, or nobody can."""
+    problem = why_not_made(uri)
+    if problem:
+        return Finding(name, Standing.FAIL, f"{label(variable, uri)}: {problem}", _mend(variable, uri))
+    says = f"{label(variable, uri)}: its file is not there yet: a worker makes it, or whoever submits the first turn"
+    return Finding(name, Standing.WARN, says, "start one: agent-dispatch-worker")
+
+
+def _mend(variable: str, uri: str) -> str:
+    if uri.startswith("sqlite"):
+        return f"see that {variable} names a file in a folder on a local disk that this user may write to"
+    what = "a database that runs and lets this user in" if uri else "brokers that run and can be reached from here"
+    return f"see that {variable} names {what}"
 
 
 def _asked(authority: Authority, clock: Callable[[], float]) -> tuple[Tally, Sequence[WorkerPresence], float]:
@@ -80,12 +107,15 @@ def _asked(authority: Authority, clock: Callable[[], float]) -> tuple[Tally, Seq
 
 
 def _transport(settings: FleetSettings, redactor: Redactor) -> Iterator[Finding]:
-    variable = {"sqlite": "TASK_QUEUE_URI", "postgres": "TASK_QUEUE_URI", "kafka": "KAFKA_BOOTSTRAP_SERVERS"}
-    mend = f"see that {variable[settings.backend]} is right and what it names runs; turns are refused meanwhile"
+    variable = "KAFKA_BOOTSTRAP_SERVERS" if settings.backend == "kafka" else queue_variable(settings)
+    if is_missing(settings.queue_uri):
+        yield _missing("transport", variable, settings.queue_uri)
+        return
     try:
-        with contextlib.closing(open_transport(settings)) as transport:
+        with naming_transport(settings), contextlib.closing(open_transport(settings)) as transport:
             depth = transport.depth()
     except FleetError as problem:
+        mend = f"{_mend(variable, settings.queue_uri)}; turns are refused meanwhile"
         yield Finding("transport", Standing.FAIL, redactor.redacted(str(problem)), mend)
         return
     yield Finding("transport", Standing.OK, f"{settings.backend} answers")
@@ -121,6 +151,9 @@ def _configuration(settings: FleetSettings) -> Finding:
     if settings.backend == "kafka" and authority == "SQLite":
         says = "turns travel through Kafka, but STATE_DB_URI is a file, which no other machine can use"
         return Finding("configuration", Standing.WARN, says, "name a PostgreSQL database with STATE_DB_URI")
+    weakness, mend = settings.kafka_servers.weakness()
+    if weakness:
+        return Finding("configuration", Standing.WARN, f"of Kafka, {weakness}", mend)
     return Finding("configuration", Standing.OK, f"authority in {authority}, transport {settings.backend}")
 
 

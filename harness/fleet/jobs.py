@@ -6,7 +6,6 @@ gives none, and sees everybody's.
 
 from __future__ import annotations
 
-import contextlib
 import os
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -39,13 +38,14 @@ def graph_jobs(
 ) -> Document:
     """`status` and `cancel` of the job `job_id`, `requeue` of a dead letter; `list` and `dead` of all there are.
 
-    Without an `authority`, that of the environment's `STATE_DB_URI` is opened for the call. Raises the fleet's errors.
+    Without an `authority`, that of the environment's `STATE_DB_URI` is opened for the call; none is made. Raises the
+    fleet's errors.
     """
     if authority is None:
-        from harness.fleet.opening import open_authority
+        from harness.fleet.looking import authority_to_look_at
         from harness.fleet.settings import FleetSettings
 
-        with contextlib.closing(open_authority(FleetSettings.of(os.environ))) as opened:
+        with authority_to_look_at(FleetSettings.of(os.environ)) as opened:
             return graph_jobs(
                 action, job_id, tenant=tenant, reason=reason, states=states, after=after, limit=limit, authority=opened
             )

@@ -10,6 +10,7 @@ import attrs
 from harness.fleet.envelope import check_reference
 from harness.fleet.errors import FleetError, InvalidSettingError, InvalidTurnError, NotReadyError
 from harness.fleet.executors import Executor, load_executors
+from harness.fleet.looking import naming_authority, naming_transport
 from harness.fleet.opening import Fleet, open_fleet
 from harness.fleet.settings import FleetSettings, problems
 
@@ -32,7 +33,8 @@ def prepared(environ: Mapping[str, str], named: Sequence[str]) -> Ready:
     fleet: Fleet | None = None
     if not settings_wrong:
         try:
-            fleet = _heard(open_fleet(FleetSettings.of(environ)))
+            fleet = open_fleet(FleetSettings.of(environ))
+            wrong += _unheard(fleet)
         except FleetError as problem:
             wrong.append(str(problem))
     if wrong or fleet is None:
@@ -42,15 +44,22 @@ def prepared(environ: Mapping[str, str], named: Sequence[str]) -> Ready:
     return Ready(fleet, executors)
 
 
-def _heard(fleet: Fleet) -> Fleet:
-    """The same, once both sides have answered."""
-    try:
-        fleet.authority.overtaken(1)
-        fleet.transport.depth()
-    except BaseException:
-        fleet.close()
-        raise
-    return fleet
+def _unheard(fleet: Fleet) -> list[str]:
+    """What is wrong with those of its two sides that don't answer."""
+    wrong: list[str] = []
+    for naming, ask in (
+        (naming_authority, lambda: fleet.authority.overtaken(1)),
+        (naming_transport, fleet.transport.depth),
+    ):
+        try:
+            with naming(fleet.settings):
+                ask()
+        except FleetError as problem:
+            wrong.append(str(problem))
+        except BaseException:
+            fleet.close()
+            raise
+    return wrong
 
 
 def _executors(named: Sequence[str]) -> tuple[dict[str, Executor], list[str]]:

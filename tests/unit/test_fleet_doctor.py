@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from pathlib import Path
 
 import attrs
 import pytest
 
 from harness.fleet.doctor import Finding, Standing, depth_judged, findings, judged, worst
-from harness.fleet.opening import open_authority
+from harness.fleet.opening import open_authority, open_fleet
 from harness.fleet.ports import Tally, WorkerPresence
 from harness.fleet.settings import FleetSettings
 from harness.fleet.work_item import WorkItemState
@@ -83,10 +84,18 @@ def environ(folder: Path, **more: str) -> dict[str, str]:
     } | more
 
 
+def made(folder: Path) -> None:
+    """The files of a fleet, as whoever uses it first makes them."""
+    with closing(open_fleet(FleetSettings.of(environ(folder)))) as fleet:
+        fleet.authority.tally()
+        fleet.transport.depth()
+
+
 def test_a_fleet_that_is_well(tmp_path: Path) -> None:
     authority = open_authority(FleetSettings.of(environ(tmp_path)))
     authority.beat(WorkerPresence("a", ("k",), 1, 0, 30.0))
     authority.close()
+    made(tmp_path)
     found = list(findings(environ(tmp_path)))
     assert [each.name for each in found] == [
         "configuration", "leases", "authority", "schema", "clock", "dispatch_lease_recovery", "workers",
@@ -95,7 +104,22 @@ def test_a_fleet_that_is_well(tmp_path: Path) -> None:
     assert {each.standing for each in found} == {OK}, found
 
 
+def test_who_only_looks_makes_nothing(tmp_path: Path) -> None:
+    folder = tmp_path / "not" / "made"
+    found = named(list(findings(environ(folder))))
+    assert {name: each.standing for name, each in found.items()} == {
+        "configuration": OK, "leases": OK, "authority": WARN, "transport": WARN,
+    }  # fmt: skip
+    assert found["authority"].says.startswith("STATE_DB_URI: its file is not there yet")
+    assert found["transport"].says.startswith("TASK_QUEUE_URI: its file is not there yet")
+    assert list(tmp_path.iterdir()) == []
+    (tmp_path / "state.db").touch()
+    assert named(list(findings(environ(tmp_path))))["authority"].standing is WARN
+    assert (tmp_path / "state.db").stat().st_size == 0
+
+
 def test_a_clock_that_is_an_hour_off(tmp_path: Path) -> None:
+    made(tmp_path)
     found = named(list(findings(environ(tmp_path), lambda: 0.0)))
     assert found["clock"].standing is WARN
     assert "behind" in found["clock"].says
@@ -120,6 +144,7 @@ def test_all_that_is_wrong_with_the_settings_is_told_and_nothing_else_is_tried(t
     ],
 )
 def test_each_part_is_looked_at_by_itself(tmp_path: Path, more: dict[str, str], name: str, standing: Standing) -> None:
+    made(tmp_path)
     found = named(list(findings(environ(tmp_path, **more))))
     assert found[name].standing is standing, found
     assert found[name].mend
@@ -127,6 +152,26 @@ def test_each_part_is_looked_at_by_itself(tmp_path: Path, more: dict[str, str], 
     assert others == {OK}
     assert "nowhere" not in str(found)
     assert not any(word in str(found) for word in ("ada", "secret", "127.0.0.1"))
+
+
+@pytest.mark.parametrize(
+    ("more", "says", "mend"),
+    [
+        ({"KAFKA_SECURITY_PROTOCOL": "SASL_PLAINTEXT"}, "the network can read", "KAFKA_SECURITY_PROTOCOL=SASL_SSL"),
+        (
+            {"KAFKA_SECURITY_PROTOCOL": "SASL_SSL", "KAFKA_SSL_ENDPOINT_IDENTIFICATION_ALGORITHM": "none"},
+            "passes for a broker",
+            "unset KAFKA_SSL_ENDPOINT_IDENTIFICATION_ALGORITHM",
+        ),
+    ],
+)
+def test_what_lets_others_into_kafka_is_told(more: dict[str, str], says: str, mend: str) -> None:
+    user = {"KAFKA_SASL_MECHANISM": "PLAIN", "KAFKA_SASL_USERNAME": "ada", "KAFKA_SASL_PASSWORD": "secret"}
+    kafka = {"TASK_QUEUE_BACKEND": "kafka", "STATE_DB_URI": "postgresql://127.0.0.1:1/db"}
+    first = next(findings(kafka | user | more))
+    assert (first.name, first.standing) == ("configuration", WARN)
+    assert says in first.says and mend in first.mend
+    assert "ada" not in first.says and "secret" not in first.says
 
 
 def test_turns_in_kafka_need_an_authority_that_others_can_reach(tmp_path: Path) -> None:
