@@ -176,10 +176,22 @@ def unattended(git: Git) -> Git:
     return attrs.evolve(git, extra={**git.extra, "GIT_SSH_COMMAND": "ssh -o BatchMode=yes"})
 
 
+def remote_problems(environ: Mapping[str, str]) -> tuple[InvalidSettingError, ...]:
+    """What is wrong with the remote that the environment names. It need name none."""
+    try:
+        if environ.get(REMOTE):
+            checked_remote(environ[REMOTE])
+    except InvalidSettingError as problem:
+        return (problem,)
+    return ()
+
+
 def checked_remote(remote: str) -> str:
     """Raises `InvalidSettingError` unless git could take it for a repository's address."""
     if not remote:
         raise InvalidSettingError(REMOTE, "is not set; name the git repository that agents' work is pushed to")
     if remote.startswith("-") or not remote.isprintable():
-        raise InvalidSettingError(REMOTE, "is no address of a git repository")
+        raise InvalidSettingError(
+            REMOTE, "is no address of a git repository: it begins with a dash, or can't be printed"
+        )
     return str(Path(remote).absolute()) if Path(remote).is_dir() else remote

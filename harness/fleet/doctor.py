@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import attrs
 
+from harness.fleet.clone import remote_problems
 from harness.fleet.errors import FleetError
 from harness.fleet.looking import (
     authority_to_look_at,
@@ -58,7 +59,7 @@ def worst(found: Sequence[Finding]) -> Standing:
 def findings(environ: Mapping[str, str], clock: Callable[[], float] = time.time) -> Iterator[Finding]:
     """One after the other, as they are known. `clock` is this machine's, in Unix seconds."""
     redactor = Redactor.of(environ)
-    wrong = problems(environ)
+    wrong = (*problems(environ), *remote_problems(environ))
     for problem in wrong:
         yield Finding("configuration", Standing.FAIL, redactor.redacted(str(problem)), "set it right, or unset it")
     if wrong:

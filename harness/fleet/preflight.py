@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 
 import attrs
 
+from harness.fleet.clone import remote_problems
 from harness.fleet.envelope import check_reference
 from harness.fleet.errors import FleetError, InvalidSettingError, InvalidTurnError, NotReadyError
 from harness.fleet.executors import Executor, load_executors
@@ -29,7 +30,7 @@ def prepared(environ: Mapping[str, str], named: Sequence[str]) -> Ready:
     """
     executors, wrong = _executors(named)
     settings_wrong = [str(problem) for problem in problems(environ)]
-    wrong = [*settings_wrong, *wrong]
+    wrong = [*settings_wrong, *map(str, remote_problems(environ)), *wrong]
     fleet: Fleet | None = None
     if not settings_wrong:
         try:

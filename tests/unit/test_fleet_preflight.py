@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from harness.fleet.authority.memory import MemoryWorkItems
+from harness.fleet.doctor import findings
 from harness.fleet.errors import FleetError, InvalidSettingError, NotReadyError
 from harness.fleet.opening import open_fleet, open_transport
 from harness.fleet.preflight import prepared
@@ -82,6 +83,18 @@ def test_everything_that_is_wrong_is_told_at_once(environ: dict[str, str], tmp_p
     told = [problem.partition(":")[0] for problem in refused.value.problems]
     assert told == ["AGENT_DISPATCH_CLAIM_TTL_S", "AGENT_TURNS_PARTITIONS", "--executor l", "executor of 'k'"]
     assert not list(tmp_path.glob("*.db"))
+
+
+@pytest.mark.parametrize("remote", ["--upload-pack=touch x", "-c", "git@host:x\n.git"])
+def test_a_remote_that_git_would_take_for_an_option_is_refused_at_the_start(
+    environ: dict[str, str], remote: str, tmp_path: Path
+) -> None:
+    with pytest.raises(NotReadyError) as refused:
+        prepared(environ | {"AGENT_DISPATCH_REMOTE": remote}, ["k=turns_of_ours:run"])
+    assert [problem.partition(" ")[0] for problem in refused.value.problems] == ["AGENT_DISPATCH_REMOTE:"]
+    assert "upload" not in str(refused.value)
+    (found,) = (each for each in findings(environ | {"AGENT_DISPATCH_REMOTE": remote}))
+    assert (found.name, found.says.partition(":")[0]) == ("configuration", "AGENT_DISPATCH_REMOTE")
 
 
 @pytest.mark.parametrize(
