@@ -20,7 +20,7 @@ import socket
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import platformdirs
@@ -31,7 +31,10 @@ JAVA = 17  #: the oldest that Kafka 4 runs on
 _CACHE = platformdirs.user_cache_path("slice-dispatch") / "tests"
 _SHARED = _CACHE / "kafka-shared.lock"
 _POM = Path(__file__).parent / "kafka" / "pom.xml"
-NEEDED = f"the Kafka tests need Java {JAVA} or newer and Maven on the PATH (Debian: apt-get install default-jdk maven)"
+NEEDED = (
+    f"the Kafka tests need Java {JAVA} or newer and Maven on the PATH, and openssl "
+    "(Debian: apt-get install default-jdk maven openssl)"
+)
 _FETCH_LIMIT_S = 100.0
 #: Where no outgoing connection gets its port from, so that the broker finds its own free when it starts again.
 _PORTS = range(20_000, 32_000)
@@ -39,7 +42,7 @@ _PORTS = range(20_000, 32_000)
 
 def is_possible() -> bool:
     """Whether there is a broker to use, or what one runs on."""
-    return bool(os.environ.get("KAFKA_BOOTSTRAP_SERVERS")) or all(map(shutil.which, ("java", "mvn")))
+    return bool(os.environ.get("KAFKA_BOOTSTRAP_SERVERS")) or all(map(shutil.which, ("java", "mvn", "openssl")))
 
 
 def program(name: str) -> str:
@@ -76,22 +79,23 @@ def _fetch(folder: Path) -> None:
 class KafkaServer:
     """A broker that runs from `start` to `stop`, any number of times, on the same data and the same port."""
 
-    def __init__(self, **settings: str) -> None:
-        """`settings` are the broker's, beside those that it has here; `__` stands for a dot."""
+    def __init__(self, listeners: Sequence[str] = (), users: Sequence[str] = (), **settings: str) -> None:
+        """`settings` are the broker's, beside those that it has here; `__` stands for a dot. `listeners` are its
+        further ones; `users` those of SCRAM, as its tool wants them: `mechanism=[name=…,password=…]`."""
         self._jars = jars()
         self.folder = Path(tempfile.mkdtemp(prefix="kafka-"))
         self._process: subprocess.Popen[bytes] | None = None
-        self.port, control = _free_ports()
+        self.port, control = free_ports(2)
         self.bootstrap = f"127.0.0.1:{self.port}"
         places = {
-            "listeners": f"PLAINTEXT://{self.bootstrap},CONTROLLER://127.0.0.1:{control}",
+            "listeners": ",".join((f"PLAINTEXT://{self.bootstrap}", f"CONTROLLER://127.0.0.1:{control}", *listeners)),
             "controller.quorum.voters": f"1@127.0.0.1:{control}",
             "log.dirs": str(self.folder / "data"),
         }
         given = {name.replace("__", "."): value for name, value in settings.items()}
         lines = [f"{name}={value}\n" for name, value in {**_SETTINGS, **places, **given}.items()]
         self._properties.write_text("".join(lines), "utf-8")
-        self._format()
+        self._format(users)
 
     @property
     def log(self) -> str:
@@ -139,8 +143,11 @@ class KafkaServer:
         self.crash()
         shutil.rmtree(self.folder)
 
-    def _format(self) -> None:
-        command = self._command("kafka.tools.StorageTool", "format", "-t", _CLUSTER, "-c", str(self._properties))
+    def _format(self, users: Sequence[str]) -> None:
+        options = ["-t", _CLUSTER, "-c", str(self._properties)]
+        for user in users:
+            options += ["--add-scram", user]
+        command = self._command("kafka.tools.StorageTool", "format", *options)
         made = subprocess.run(
             command, capture_output=True, text=True, cwd=self.folder, timeout=LIMIT_S, preexec_fn=_end_with_the_parent
         )
@@ -200,15 +207,15 @@ def _end_with_the_parent() -> None:
     _LIBC.prctl(1, int(signal.SIGKILL))
 
 
-def _free_ports() -> tuple[int, int]:
+def free_ports(count: int) -> list[int]:
     found: list[int] = []
-    while len(found) < 2:
+    while len(found) < count:
         port = random.SystemRandom().choice(_PORTS)
         with contextlib.suppress(OSError), socket.socket() as tried:
             tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             tried.bind(("127.0.0.1", port))
             found.append(port)
-    return found[0], found[1]
+    return found
 
 
 def answers(bootstrap: str) -> bool:

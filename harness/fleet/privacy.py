@@ -17,7 +17,10 @@ import attrs
 
 HIDDEN = "…"
 _URIS = ("STATE_DB_URI", "TASK_QUEUE_URI", "KAFKA_BOOTSTRAP_SERVERS")
-_NAMES = ("USER", "LOGNAME", "HOSTNAME", "PGHOST", "PGHOSTADDR", "PGUSER")
+_NAMES = (
+    "USER", "LOGNAME", "HOSTNAME", "PGHOST", "PGHOSTADDR", "PGUSER",
+    "KAFKA_SASL_USERNAME", "KAFKA_SASL_PASSWORD", "KAFKA_SSL_KEY_PASSWORD",
+)  # fmt: skip
 #: Words of ours, or anybody's: they tell nobody from anybody else.
 _PLAIN = frozenset(
     {"agent", "dispatch", "kafka", "localhost", "postgres", "postgresql", "queue", "root", "sqlite", "worker"}

@@ -11,6 +11,7 @@ import attrs
 import platformdirs
 
 from harness.fleet.errors import InvalidSettingError
+from harness.fleet.kafka_servers import KafkaServers
 
 BACKENDS = ("sqlite", "postgres", "kafka")
 LONGEST_TTL_S = 300.0  #: a lease that nobody renews keeps a turn from everybody for so long
@@ -36,7 +37,7 @@ class FleetSettings:
     claim_ttl_s: float = 120.0
     renew_interval_s: float = 30.0
     partitions: int = 12
-    kafka_servers: str = "localhost:9092"
+    kafka_servers: KafkaServers = attrs.field(factory=KafkaServers)
     kafka_instance: str = ""
     keep_days: float = 30.0
 
@@ -60,7 +61,8 @@ class FleetSettings:
             ttl_s,
             _renew_interval_s(environ, ttl_s),
             _number(environ, "AGENT_TURNS_PARTITIONS", 12, 1, 10_000, int),
-            environ.get("KAFKA_BOOTSTRAP_SERVERS") or "localhost:9092",
+            # Others may have set these for programs of their own.
+            KafkaServers.of(environ) if backend == "kafka" else KafkaServers(),
             environ.get("KAFKA_GROUP_INSTANCE_ID", ""),
             _number(environ, "AGENT_DISPATCH_KEEP_DAYS", 30.0, 0.0, 36_500.0, float),
         )

@@ -82,14 +82,14 @@ def test_the_app_is_made_as_it_says(fleet: Fleet) -> None:
 
 def test_the_settings_are_those_that_are_read() -> None:
     table = first_cells(section("Settings"), "| variable | default | what it says |")
-    sources = "".join((ROOT / "harness" / "fleet" / name).read_text() for name in ("settings.py", "clone.py"))
+    sources = "".join((ROOT / "harness" / "fleet" / name).read_text() for name in ("settings.py", "clone.py", "kafka_servers.py"))
     assert set(table) == set(re.findall(r"\b(?:AGENT|TASK|KAFKA|STATE)_[A-Z_]+\b", sources))
     assert len(table) == len(set(table))
     settings = FleetSettings.of({})
     defaults = dict(re.findall(r"^\| `([A-Z_]+)` \| `?([^|`]+?)`? \|", section("Settings"), re.MULTILINE))
     for name, value in {
         "TASK_QUEUE_BACKEND": settings.backend,
-        "KAFKA_BOOTSTRAP_SERVERS": settings.kafka_servers,
+        "KAFKA_BOOTSTRAP_SERVERS": settings.kafka_servers.bootstrap,
         "AGENT_TURNS_PARTITIONS": settings.partitions,
         "AGENT_DISPATCH_MAX_DEPTH": settings.max_depth,
         "AGENT_DISPATCH_CLAIM_TTL_S": f"{settings.claim_ttl_s:g}",

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import attrs
 
+from harness.fleet.kafka_servers import KafkaServers
 from harness.fleet.transport.kafka import KafkaQueue, KafkaTransport
 
 ROOT = Path(__file__).parents[2]
@@ -39,7 +40,7 @@ class Member:
 
 @contextlib.contextmanager
 def member(queue: KafkaQueue) -> Iterator[Member]:
-    arguments = [queue.servers, queue.topic, queue.group, str(queue.session_s), str(queue.partitions)]
+    arguments = [queue.servers.bootstrap, queue.topic, queue.group, str(queue.session_s), str(queue.partitions)]
     process = subprocess.Popen(
         [sys.executable, "-m", "tests.integration.kafka_member", *arguments],
         cwd=ROOT,
@@ -55,7 +56,9 @@ def member(queue: KafkaQueue) -> Iterator[Member]:
 
 
 def main(servers: str, topic: str, group: str, session_s: str, partitions: str) -> None:
-    transport = KafkaTransport(KafkaQueue(servers, int(partitions), topic, group, session_s=float(session_s)))
+    transport = KafkaTransport(
+        KafkaQueue(KafkaServers(servers), int(partitions), topic, group, session_s=float(session_s))
+    )
     receipts = []
     for line in sys.stdin:
         if line.strip() == "receive":

@@ -263,7 +263,7 @@ def test_a_session_has_the_partition_that_javas_client_would_give_it(kafka_broke
 
 def committed(place: KafkaQueue) -> list[int]:
     """Of each partition."""
-    reader = Consumer({"bootstrap.servers": place.servers, "group.id": place.group, "log_level": 0})
+    reader = Consumer({"bootstrap.servers": place.servers.bootstrap, "group.id": place.group, "log_level": 0})
     try:
         asked = [TopicPartition(place.topic, number) for number in range(place.partitions)]
         return [found.offset for found in reader.committed(asked, timeout=LIMIT_S)]
@@ -322,7 +322,7 @@ def test_what_the_broker_has_deleted_does_not_count(kafka_broker: str, opened: O
     transport = opened(place)
     transport.put_many([turn(name) for name in "abcde"], PLENTY)
     work_off(transport, 1)
-    (deleted,) = admin(place.servers).delete_records([TopicPartition(place.topic, 0, 3)]).values()
+    (deleted,) = admin(place.servers.bootstrap).delete_records([TopicPartition(place.topic, 0, 3)]).values()
     deleted.result(LIMIT_S)
     assert transport.depth() == 2
 
@@ -330,7 +330,7 @@ def test_what_the_broker_has_deleted_does_not_count(kafka_broker: str, opened: O
 def test_a_depth_that_cannot_be_read_admits_nothing(kafka_broker: str, opened: Open) -> None:
     place = queue(kafka_broker, 1)
     transport = opened(place)
-    (gone,) = admin(place.servers).delete_topics([place.topic]).values()
+    (gone,) = admin(place.servers.bootstrap).delete_topics([place.topic]).values()
     gone.result(LIMIT_S)
     with pytest.raises(FleetBrokenError, match="the topic is gone"):
         while True:  # the broker tells of it a moment later
@@ -397,7 +397,7 @@ def test_what_comes_while_a_flush_is_under_way_shares_the_next(kafka_broker: str
 def test_what_nobody_can_read_comes_once_and_holds_up_nothing(kafka_broker: str, opened: Open) -> None:
     place = queue(kafka_broker, 1)
     roomy = NewTopic(place.topic, 1, 1, config={"max.message.bytes": "6000000"})
-    (made,) = admin(place.servers).create_topics([roomy]).values()
+    (made,) = admin(place.servers.bootstrap).create_topics([roomy]).values()
     made.result(LIMIT_S)
     transport = opened(place)
     broken = [b"{", b"[]", b'{"v":2}', b"\xff\xfe", b"\0" * 9, b'{"v":1,"job_id":"a\\u0000"}']

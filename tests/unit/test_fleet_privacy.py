@@ -19,6 +19,9 @@ ENVIRON = {
     "STATE_DB_URI": "postgresql://grombold:s3cr%C3%A4t@datenbank-9.intern:5432/fleet?sslmode=require",
     "TASK_QUEUE_URI": "sqlite:////srv/unter lagen/queue.db",
     "KAFKA_BOOTSTRAP_SERVERS": "broker-a.intern:9092,broker-b.intern:9092",
+    "KAFKA_SASL_USERNAME": "mithrandir",
+    "KAFKA_SASL_PASSWORD": "mellon und so",
+    "KAFKA_SSL_KEY_PASSWORD": "durins tag",
 }
 NAMES = (
     "zwinkelfritz",
@@ -30,6 +33,9 @@ NAMES = (
     "lagen",
     "broker",
     "intern",
+    "mithrandir",
+    "mellon",
+    "durin",
     "10.1.2.3",
 )
 
@@ -44,6 +50,7 @@ NAMES = (
         "there is no authority at /home/zwinkelfritz/.local/share/slice-dispatch/fleet/state.db; make one",
         "broker-a.intern:9092/1: Connect to ipv4#10.1.2.3:9092 failed",
         "zwinkelfritz@kellerkiste.example said s3crät",
+        "SASL: mithrandir is not let in with mellon und so; the key wants durins tag",
         "FileNotFoundError: [Errno 2] No such file or directory: '/srv/unter lagen/x'",
     ],
 )

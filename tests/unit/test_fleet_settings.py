@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from harness.fleet.errors import InvalidSettingError
+from harness.fleet.kafka_servers import KafkaServers
 from harness.fleet.settings import FleetSettings, problems
 
 PG = "postgresql://somebody:secret@server/db"
@@ -36,7 +37,7 @@ def test_what_is_empty_has_its_default() -> None:
         ({"TASK_QUEUE_URI": "sqlite:////q.db"}, {"queue_uri": "sqlite:////q.db"}),
         (
             {"TASK_QUEUE_BACKEND": "kafka", "KAFKA_BOOTSTRAP_SERVERS": "a:1,b:2", "AGENT_TURNS_PARTITIONS": "3"},
-            {"kafka_servers": "a:1,b:2", "partitions": 3, "queue_uri": ""},
+            {"kafka_servers": KafkaServers("a:1,b:2"), "partitions": 3, "queue_uri": ""},
         ),
         ({"AGENT_DISPATCH_MAX_DEPTH": " 7 "}, {"max_depth": 7}),
         ({"AGENT_DISPATCH_KEEP_DAYS": "0.5"}, {"keep_days": 0.5}),
@@ -90,3 +91,93 @@ def test_what_is_wrong_is_told_once() -> None:
     wrong = {"TASK_QUEUE_BACKEND": "postgres", "STATE_DB_URI": "sqlite:////s", "AGENT_DISPATCH_MAX_DEPTH": "0"}
     assert [problem.name for problem in problems(wrong)] == ["STATE_DB_URI"]
     assert [problem.name for problem in problems(wrong | {"STATE_DB_URI": PG})] == ["AGENT_DISPATCH_MAX_DEPTH"]
+
+
+SASL = {
+    "TASK_QUEUE_BACKEND": "kafka",
+    "KAFKA_SECURITY_PROTOCOL": "SASL_SSL",
+    "KAFKA_SASL_MECHANISM": "SCRAM-SHA-512",
+    "KAFKA_SASL_USERNAME": "ada",
+    "KAFKA_SASL_PASSWORD": "secret",
+}
+TLS = {
+    "TASK_QUEUE_BACKEND": "kafka",
+    "KAFKA_SECURITY_PROTOCOL": "SSL",
+    "KAFKA_SSL_CERTIFICATE_LOCATION": "/home/ada/c.pem",
+    "KAFKA_SSL_KEY_LOCATION": "/home/ada/c.key",
+    "KAFKA_SSL_KEY_PASSWORD": "secret",
+}
+
+
+@pytest.mark.parametrize(
+    ("environ", "expected"),
+    [
+        ({}, {"security.protocol": "plaintext"}),
+        (
+            SASL | {"KAFKA_SSL_CA_LOCATION": "/ca.pem"},
+            {
+                "security.protocol": "sasl_ssl",
+                "sasl.mechanism": "SCRAM-SHA-512",
+                "sasl.username": "ada",
+                "sasl.password": "secret",
+                "ssl.ca.location": "/ca.pem",
+            },
+        ),
+        (
+            TLS | {"KAFKA_SSL_ENDPOINT_IDENTIFICATION_ALGORITHM": "none"},
+            {
+                "security.protocol": "ssl",
+                "ssl.certificate.location": "/home/ada/c.pem",
+                "ssl.key.location": "/home/ada/c.key",
+                "ssl.key.password": "secret",
+                "ssl.endpoint.identification.algorithm": "none",
+            },
+        ),
+    ],
+)
+def test_kafkas_client_is_told_what_is_said(environ: dict[str, str], expected: dict[str, str]) -> None:
+    settings = FleetSettings.of({"TASK_QUEUE_BACKEND": "kafka"} | environ)
+    assert settings.kafka_servers.client() == {"bootstrap.servers": "localhost:9092"} | expected
+    assert not any(word in repr(settings) for word in ("ada", "secret", "/ca.pem"))
+
+
+@pytest.mark.parametrize(
+    ("environ", "name", "words"),
+    [
+        (SASL | {"KAFKA_SECURITY_PROTOCOL": "SASL"}, "KAFKA_SECURITY_PROTOCOL", "is none of PLAINTEXT, SSL, "),
+        (SASL | {"KAFKA_SECURITY_PROTOCOL": ""}, "KAFKA_SECURITY_PROTOCOL", "no use for KAFKA_SASL_MECHANISM"),
+        (
+            SASL | {"KAFKA_SECURITY_PROTOCOL": "SSL"},
+            "KAFKA_SECURITY_PROTOCOL",
+            "is SSL, which has no use for KAFKA_SASL",
+        ),
+        (TLS | {"KAFKA_SECURITY_PROTOCOL": ""}, "KAFKA_SECURITY_PROTOCOL", "no use for KAFKA_SSL_CERTIFICATE_LOCATION"),
+        (
+            SASL | {"KAFKA_SECURITY_PROTOCOL": "SASL_PLAINTEXT", "KAFKA_SSL_CA_LOCATION": "/home/ada/ca"},
+            "KAFKA_SECURITY_PROTOCOL",
+            "no use for KAFKA_SSL_CA_LOCATION",
+        ),
+        (SASL | {"KAFKA_SASL_MECHANISM": ""}, "KAFKA_SASL_MECHANISM", "SASL_SSL needs one of PLAIN, SCRAM-SHA-256, "),
+        (SASL | {"KAFKA_SASL_MECHANISM": "GSSAPI"}, "KAFKA_SASL_MECHANISM", "is none of PLAIN, SCRAM-SHA-256, "),
+        (SASL | {"KAFKA_SASL_USERNAME": ""}, "KAFKA_SASL_USERNAME", "is not set"),
+        (SASL | {"KAFKA_SASL_PASSWORD": ""}, "KAFKA_SASL_PASSWORD", "is not set"),
+        (TLS | {"KAFKA_SSL_KEY_LOCATION": ""}, "KAFKA_SSL_KEY_LOCATION", "KAFKA_SSL_CERTIFICATE_LOCATION is; set both"),
+        (TLS | {"KAFKA_SSL_CERTIFICATE_LOCATION": ""}, "KAFKA_SSL_CERTIFICATE_LOCATION", "KAFKA_SSL_KEY_LOCATION is"),
+        (
+            TLS | {"KAFKA_SSL_ENDPOINT_IDENTIFICATION_ALGORITHM": "off"},
+            "KAFKA_SSL_ENDPOINT_IDENTIFICATION_ALGORITHM",
+            "is none of https, none",
+        ),
+    ],
+)
+def test_what_would_not_do_what_it_says_is_refused(environ: dict[str, str], name: str, words: str) -> None:
+    with pytest.raises(InvalidSettingError, match=f"^{name}: ") as refused:
+        FleetSettings.of(environ)
+    assert words in str(refused.value)
+    assert "\n" not in str(refused.value)
+    assert not any(word in str(refused.value) for word in ("/home", "secret"))
+    assert problems(environ)[0].name == name
+
+
+def test_what_others_say_of_their_kafka_is_nothing_to_another_transport() -> None:
+    assert FleetSettings.of(SASL | {"TASK_QUEUE_BACKEND": "", "KAFKA_SECURITY_PROTOCOL": "x"}) == FleetSettings.of({})

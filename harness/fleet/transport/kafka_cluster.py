@@ -13,28 +13,33 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]  # public, its stubs forgot
 from confluent_kafka.cimpl import NewPartitions, NewTopic
 
-from harness.fleet.errors import FleetBrokenError, FleetUnavailableError
-from harness.fleet.transport.kafka_errors import is_missing, is_settling, meaning, reason
+from harness.fleet.errors import FleetBrokenError, FleetError, FleetUnavailableError
+from harness.fleet.kafka_servers import KafkaServers, at_fault
+from harness.fleet.transport.kafka_errors import is_missing, is_settling, meaning, reason, telling
 
 TOPIC = "agent_turns"
 GROUP = "agent-dispatch"
 _LOOK_S = 0.05  #: between two looks for a change of the topic: the cluster tells nobody
+_SLICE_S = (
+    1.0  #: of a wait for a cluster that may have refused who we are: the client goes on trying, and says it aside
+)
 _GROW_TRIES = 5
 _OLDEST, _END = OffsetSpec.earliest(), OffsetSpec.latest()  # type: ignore[no-untyped-call]
 Answer = TypeVar("Answer")
+Client = TypeVar("Client")
 
 
 @attrs.frozen
 class KafkaQueue:
     """Where the turns are, and how a consumer of theirs behaves.
 
-    `servers` as in `bootstrap.servers`. `instance`, unless empty, makes the consumer a static member: it may be away
+    `instance`, unless empty, makes the consumer a static member: it may be away
     for `session_s` without a rebalance, and no other may go by the same name. A member that is not heard of for
     `session_s`, or does not poll for `poll_s`, is taken to be gone. `refresh_s`: how often new partitions are looked
     for. `patience_s`: after so long without an answer the cluster is out of reach.
     """
 
-    servers: str
+    servers: KafkaServers
     partitions: int = 12
     topic: str = TOPIC
     group: str = GROUP
@@ -47,7 +52,7 @@ class KafkaQueue:
     def client(self) -> dict[str, Any]:
         """The settings of all clients alike. Nothing is written to standard error: errors are raised, or counted."""
         return {
-            "bootstrap.servers": self.servers,
+            **self.servers.client(),
             "client.id": "slice-dispatch",
             "log_level": 0,
             "allow.auto.create.topics": False,
@@ -56,6 +61,14 @@ class KafkaQueue:
             "reconnect.backoff.max.ms": 1_000,
             "topic.metadata.refresh.interval.ms": milliseconds(self.refresh_s),
         }
+
+
+def _made(kind: Callable[[dict[str, Any]], Client], settings: dict[str, Any]) -> Client:
+    """A client. Raises `InvalidSettingError` for a file that it can't use."""
+    try:
+        return kind(settings)
+    except KafkaException as error:
+        raise at_fault(reason(error).str() or "") or meaning(reason(error)) from None  # its text may name a path
 
 
 def milliseconds(seconds: float) -> int:
@@ -69,7 +82,8 @@ class KafkaCluster:
         self._queue = queue
         settings = queue.client()
         del settings["allow.auto.create.topics"]  # a consumer's setting
-        self._admin = AdminClient(settings)
+        self._kept_out: FleetError | None = None  # what an admin client met last that says more than a failed request
+        self._admin = _made(AdminClient, {**settings, "error_cb": self._met})
         # It never subscribes, so the group does not hear of it. The admin client has a call for the same, by which
         # librdkafka 2.16 ends the whole process where the group's coordinator is not known yet: its bug 5040.
         self._reader = Consumer({**queue.client(), "group.id": queue.group})
@@ -127,8 +141,9 @@ class KafkaCluster:
         return {place.partition: answer.offset for place, answer in zip(asked, answers, strict=True)}
 
     def _partitions(self, limit_s: float) -> int:
-        """0 if there is no topic."""
-        topic = self._asked(lambda: self._admin.list_topics(self._queue.topic, timeout=limit_s))
+        """0 if there is no topic. The first that is asked, and so where it shows that we are not let in."""
+        wait_s = min(limit_s, _SLICE_S)
+        topic = self._asked(lambda: self._admin.list_topics(self._queue.topic, timeout=wait_s))
         found = topic.topics[self._queue.topic]
         if found.error is not None and not is_missing(found.error):
             raise meaning(found.error)
@@ -159,17 +174,31 @@ class KafkaCluster:
         return self._asked(lambda: [future.result(limit_s) for future in ask()])
 
     def _asked(self, ask: Callable[[], Answer]) -> Answer:
-        """Asks again while the cluster is about to know."""
+        """Asks again while the cluster is away, or about to know."""
+        self._admin.poll(0)  # what was met before is told, and forgotten
+        self._kept_out = None
         deadline, pause = time.monotonic() + self._queue.patience_s, threading.Event()
         while True:
             try:
                 return ask()
             except KafkaException as error:
-                if not is_settling(reason(error)) or time.monotonic() >= deadline:
-                    raise meaning(reason(error)) from error
+                failed = self._meaning(meaning(reason(error)))
+                is_over = isinstance(failed, FleetBrokenError) and not is_settling(reason(error))
+                if is_over or time.monotonic() >= deadline:
+                    raise failed from error
                 pause.wait(_LOOK_S)
             except TimeoutError as error:
-                raise FleetUnavailableError("Kafka is out of reach: it does not answer; try again later") from error
+                silent = FleetUnavailableError("Kafka is out of reach: it does not answer; try again later")
+                raise self._meaning(silent) from error
+
+    def _meaning(self, failed: FleetError) -> FleetError:
+        """The same, or what kept us from asking at all."""
+        self._admin.poll(0)
+        is_apart = isinstance(failed, FleetUnavailableError)
+        return self._kept_out if is_apart and self._kept_out is not None else failed
+
+    def _met(self, error: KafkaError) -> None:
+        self._kept_out = telling(error) or self._kept_out
 
     def _limits(self) -> dict[str, float]:
         return {"request_timeout": self._queue.patience_s}

@@ -6,10 +6,11 @@ from confluent_kafka import KafkaError, KafkaException
 
 from harness.fleet.errors import FleetBrokenError, FleetError, FleetUnavailableError
 
+_STRANGER = "it refuses who we are; check KAFKA_SASL_MECHANISM, KAFKA_SASL_USERNAME and KAFKA_SASL_PASSWORD"
 #: What trying again does not mend, and what does. All else is taken to pass.
 _WAYS_OUT = {
-    KafkaError.SASL_AUTHENTICATION_FAILED: "it refuses who we are; check the credentials",
-    KafkaError._AUTHENTICATION: "it refuses who we are; check the credentials",
+    KafkaError.SASL_AUTHENTICATION_FAILED: _STRANGER,
+    KafkaError._AUTHENTICATION: _STRANGER,
     KafkaError.TOPIC_AUTHORIZATION_FAILED: "the topic is not open to us; grant READ, WRITE and DESCRIBE on it",
     KafkaError.GROUP_AUTHORIZATION_FAILED: "the consumer group is not open to us; grant READ on it",
     KafkaError.CLUSTER_AUTHORIZATION_FAILED: "we may not make the topic; make it, or grant CREATE and ALTER",
@@ -62,6 +63,17 @@ def reason(error: BaseException) -> KafkaError:
     found = error.args[0]
     assert isinstance(found, KafkaError), found
     return found
+
+
+def telling(error: KafkaError) -> FleetError | None:
+    """What kept a client from being let in, if it is that. A server that hangs up at our TLS is told by the text."""
+    if error.code() in (KafkaError._AUTHENTICATION, KafkaError.SASL_AUTHENTICATION_FAILED):
+        return meaning(error)
+    text = error.str() or ""
+    if error.code() == KafkaError._SSL or "SSL handshake" in text or "SSL alert" in text:
+        problem = "check KAFKA_SECURITY_PROTOCOL, KAFKA_SSL_CA_LOCATION, and whose names the certificates have"
+        return FleetUnavailableError(f"Kafka is out of reach ({error.name()}): no TLS with it; {problem}")
+    return None
 
 
 def meaning(error: KafkaError) -> FleetError:
