@@ -18,7 +18,7 @@ import attrs
 from benchmarks.fencing.checker import ENDS, Evidence, Verdict, judge
 from benchmarks.fencing.chore import KIND, Chore
 from benchmarks.fencing.grounds import RENEW_S, TTL_S, Grounds, grounds_of
-from benchmarks.fencing.notes import read
+from benchmarks.fencing.notes import holders
 from benchmarks.fencing.sabotage import NAME as SABOTAGE
 from benchmarks.fencing.workers import Workers
 from harness.fleet.commands import Cancel
@@ -106,7 +106,7 @@ def _played(
                 workers.end()
             evidence = Evidence(
                 submitter.accepted,
-                tuple(read(folder / "ledger")),
+                tuple(workers.notes()),
                 grounds.rows(),
                 _depth(transport),
                 {pid: tuple(spans) for pid, spans in workers.suspended.items()},
@@ -223,7 +223,7 @@ def _trouble(
             grounds.strike(fault)
         else:
             fault = rng.choices(list(faults), list(faults.values()))[0]
-            _befall(workers, fault, rng)
+            _befall(grounds, workers, fault, rng)
         result.faults[fault] += 1
         result.exits.update(workers.mind())
         if time.monotonic() - said > 15:
@@ -231,14 +231,16 @@ def _trouble(
             told(f"{grounds.name}: {len(submitter.accepted)} turns taken, {result.faults.total()} faults")
 
 
-def _befall(workers: Workers, fault: str, rng: random.Random) -> None:
-    process = rng.choice(workers.running)
+def _befall(grounds: Grounds, workers: Workers, fault: str, rng: random.Random) -> None:
+    """One that is at work, if any is: who holds nothing loses nothing."""
+    at_work = holders(workers.notes(), time.monotonic() - TTL_S)
+    process = rng.choice([each for each in workers.running if each.pid in at_work] or workers.running)
     match fault:
         case "kill":
             workers.kill(process)
             workers.start()
         case "suspend":  # past its leases
-            workers.suspend(process, rng.uniform(1.2, 2.5) * TTL_S)
+            workers.suspend(process, rng.uniform(*grounds.suspension_s))
         case "brief":  # not past them
             workers.suspend(process, rng.uniform(0.1, 0.5) * RENEW_S)
         case "drain":

@@ -15,11 +15,13 @@ import attrs
 
 from benchmarks.fencing import sabotage
 from benchmarks.fencing.notes import Ledger, Note
+from harness.fleet import opening
 from harness.fleet.executors import TryAgainError
 from harness.fleet.lease import WorkItemLeaseGuard
 
 KIND = "chore"
 LEDGER = "FENCING_LEDGER"
+SESSION = "FENCING_SESSION_S"  #: if it is set, so short may the session of a worker's Kafka consumer be
 
 
 @attrs.frozen
@@ -32,6 +34,7 @@ class Chore:
 
 
 sabotage.apply()
+opening.SHORTEST_SESSION_S = float(os.environ.get(SESSION) or opening.SHORTEST_SESSION_S)
 
 
 def run(payload: bytes, guard: WorkItemLeaseGuard) -> str:

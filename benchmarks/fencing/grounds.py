@@ -13,12 +13,14 @@ from typing import Any, Protocol
 import psycopg
 
 from benchmarks.fencing.checker import Row
+from benchmarks.fencing.chore import SESSION
 from tests.kafka_server import KafkaServer
 from tests.postgres_server import PostgresServer
 from tests.tcp_proxy import TcpProxy
 
 TTL_S, RENEW_S = 1.5, 0.4
 PARTITIONS = 8
+SESSION_S = 1.5  #: of a Kafka group's member: a user's is six seconds at least, which is what brokers take by default
 LEASES = {"AGENT_DISPATCH_CLAIM_TTL_S": str(TTL_S), "AGENT_DISPATCH_RENEW_INTERVAL_S": str(RENEW_S)}
 
 
@@ -27,6 +29,7 @@ class Grounds(Protocol):
 
     name: str
     pause_s: tuple[float, float]  #: between two faults, at least and at most
+    suspension_s: tuple[float, float]  #: after so long, at least and at most, a turn is another worker's
     environ: dict[str, str]
     direct: dict[str, str]
 
@@ -59,6 +62,7 @@ class SqliteGrounds:
 
     name = "sqlite"
     pause_s = (0.1, 0.6)
+    suspension_s = (1.2 * TTL_S, 2.5 * TTL_S)
 
     def __init__(self, folder: Path, max_depth: int) -> None:
         self._state = folder / "state.db"
@@ -90,6 +94,7 @@ class PostgresGrounds:
 
     name = "postgres"
     pause_s = (0.1, 0.6)
+    suspension_s = (1.2 * TTL_S, 2.5 * TTL_S)
 
     def __init__(self, folder: Path, max_depth: int) -> None:
         self._server = PostgresServer()
@@ -131,15 +136,20 @@ class KafkaGrounds(PostgresGrounds):
     """The queue on a broker of the campaign's own, the authority in PostgreSQL."""
 
     name = "kafka"
-    pause_s = (1.0, 5.0)  # the group takes its time to miss a member that was killed, and shares out anew
+    pause_s = (0.3, 1.5)  # the group takes its time to miss a member that was killed, and shares out anew
+    suspension_s = (2.0 * SESSION_S, 4.0 * SESSION_S)  # the group has missed it, and the next one has the partition
 
     def __init__(self, folder: Path, max_depth: int) -> None:
         super().__init__(folder, max_depth)
         self._broker = KafkaServer()
         self._broker.start()
-        kafka = {"TASK_QUEUE_BACKEND": "kafka", "KAFKA_BOOTSTRAP_SERVERS": self._broker.bootstrap}
-        self.environ |= kafka | {"AGENT_TURNS_PARTITIONS": str(PARTITIONS)}
-        self.direct |= kafka | {"AGENT_TURNS_PARTITIONS": str(PARTITIONS)}
+        kafka = {
+            "TASK_QUEUE_BACKEND": "kafka",
+            "KAFKA_BOOTSTRAP_SERVERS": self._broker.bootstrap,
+            "AGENT_TURNS_PARTITIONS": str(PARTITIONS),
+        }
+        self.environ |= kafka | {SESSION: str(SESSION_S)}
+        self.direct |= kafka
 
     def faults(self) -> tuple[str, ...]:
         return (*super().faults(), "broker")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -46,3 +47,9 @@ def read(path: Path) -> list[Note]:
     """In the order in which they were written. A last line that a kill cut short never was."""
     lines: list[Any] = path.read_text("utf-8").split("\n")[:-1]
     return [Note(*json.loads(line)) for line in lines]
+
+
+def holders(notes: Iterable[Note], since: float) -> set[int]:
+    """The processes that have written of a turn since then, and not yet that it is done: they most likely hold it."""
+    last = {note.item: note for note in notes}
+    return {note.pid for note in last.values() if note.what != "done" and note.written_at >= since}

@@ -14,6 +14,7 @@ from pathlib import Path
 import attrs
 
 from benchmarks.fencing.chore import KIND, LEDGER
+from benchmarks.fencing.notes import Note, read
 
 ROOT = Path(__file__).parents[2]
 SKEWS_S = (0.0, 3600.0, 0.0, -3600.0)  #: of every four workers, two have a wrong clock
@@ -75,6 +76,11 @@ class Workers:
             self.running.remove(process)
             self.start()
         return [process.returncode for process in ended]
+
+    def notes(self) -> list[Note]:
+        """What they have written so far, all of them."""
+        ledger = self.folder / "ledger"
+        return read(ledger) if ledger.exists() else []
 
     def end(self) -> None:
         for process in list(self.running):
