@@ -80,7 +80,9 @@ def _without_path(problem: Exception, uri: str) -> str:
         return text
     path = Path(uri.removeprefix(_SQLITE))
     text = text.replace(str(path), "its file")
-    return text if path.parent == Path(path.anchor) else text.replace(str(path.parent), "its folder")
+    if path.parent != Path(path.anchor):
+        text = text.replace(str(path.parent), "its folder")
+    return text if ";" in text else f"{text}; name a file in a folder on a local disk that can be written to"
 
 
 def is_missing(uri: str) -> bool:
@@ -102,7 +104,7 @@ def why_not_made(uri: str) -> str:
     if not os.access(folder, os.W_OK | os.X_OK):
         return "its file can't be made: its folder is not writable"
     if os.statvfs(folder).f_blocks == 0:  # a file system without files of ours, such as /proc
-        return "its file can't be made: where it should be there are no files of anybody's"
+        return "its file can't be made: there can be no files where it should be"
     return ""
 
 

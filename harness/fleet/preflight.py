@@ -34,7 +34,9 @@ def prepared(environ: Mapping[str, str], named: Sequence[str]) -> Ready:
     fleet: Fleet | None = None
     if not settings_wrong:
         try:
-            fleet = open_fleet(FleetSettings.of(environ))
+            settings = FleetSettings.of(environ)
+            with naming_transport(settings):  # an authority is reached when it is first asked
+                fleet = open_fleet(settings)
             wrong += _unheard(fleet)
         except FleetError as problem:
             wrong.append(str(problem))
@@ -60,7 +62,7 @@ def _unheard(fleet: Fleet) -> list[str]:
         except BaseException:
             fleet.close()
             raise
-    return wrong
+    return list(dict.fromkeys(wrong))  # both may be in the one database that is away
 
 
 def _executors(named: Sequence[str]) -> tuple[dict[str, Executor], list[str]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ from harness.fleet.opening import open_authority
 from harness.fleet.preflight import prepared
 from harness.fleet.privacy import Redactor
 from harness.fleet.settings import FleetSettings
+from harness.fleet.transport.kafka import KafkaQueue
 
 
 def environ(folder: Path, **more: str) -> dict[str, str]:
@@ -90,7 +92,7 @@ def stranger(path: Path) -> None:
 
 def test_a_file_that_nobody_can_make_is_a_failure_that_says_why(tmp_path: Path) -> None:
     for uri, problem in (
-        ("sqlite:////proc/nowhere/state.db", "its file can't be made: where it should be there are no files"),
+        ("sqlite:////proc/nowhere/state.db", "its file can't be made: there can be no files where"),
         (
             f"sqlite:///{folder_of_another(tmp_path)}/state.db",
             "its file can't be made: what should be a folder is none",
@@ -100,6 +102,34 @@ def test_a_file_that_nobody_can_make_is_a_failure_that_says_why(tmp_path: Path) 
         (found,) = (each for each in findings(environ(tmp_path, STATE_DB_URI=uri)) if each.name == "authority")
         assert (found.standing, found.says.startswith(f"STATE_DB_URI: {problem}")) == (Standing.FAIL, True)
     assert why_not_made(f"sqlite:///{tmp_path}/new/state.db") == ""
+
+
+def test_what_fails_without_advice_gets_some(tmp_path: Path) -> None:
+    with pytest.raises(NotReadyError) as refused:
+        prepared(environ(tmp_path, STATE_DB_URI="sqlite:////proc/nowhere/state.db"), [])
+    assert refused.value.problems == (
+        "STATE_DB_URI: its file can't be made: No such file or directory; "
+        "name a file in a folder on a local disk that can be written to",
+    )
+
+
+def test_one_database_that_is_away_is_told_once(tmp_path: Path) -> None:
+    away = {"STATE_DB_URI": "postgresql://127.0.0.1:1/db", "TASK_QUEUE_BACKEND": "postgres"}
+    with pytest.raises(NotReadyError) as refused:
+        prepared(away, [])
+    (problem,) = refused.value.problems
+    assert problem.startswith("STATE_DB_URI: ")
+
+
+def test_a_worker_whose_brokers_are_away_says_which_variable_names_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("harness.fleet.transport.kafka.KafkaQueue", partial(KafkaQueue, patience_s=0.5))
+    with pytest.raises(NotReadyError) as refused:
+        prepared(environ(tmp_path, TASK_QUEUE_BACKEND="kafka", KAFKA_BOOTSTRAP_SERVERS="127.0.0.1:1"), [])
+    (problem,) = refused.value.problems
+    assert problem.startswith("KAFKA_BOOTSTRAP_SERVERS: Kafka is out of reach")
+    assert problem.endswith("; see that it names brokers that run, and can be reached from here")
 
 
 def test_a_folder_that_is_read_only_is_told_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
