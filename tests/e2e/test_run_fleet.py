@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 import pytest
+from psycopg.conninfo import conninfo_to_dict
 
 from harness.fleet.authority.url import open_work_items
 from harness.fleet.ports import Query
@@ -73,8 +74,23 @@ def work_branches(desk: Desk) -> str:
     return desk.git("ls-remote", desk.env["AGENT_DISPATCH_REMOTE"], "refs/heads/dispatch/*/work/*")
 
 
-def test_two_workers_finish_a_graph_though_one_of_them_is_killed(fleet: Desk) -> None:
-    fleet.env |= SHORT
+def servers(backend: str, request: pytest.FixtureRequest) -> dict[str, str]:
+    """The settings of a fleet on servers. Of Kafka's tests no other uses the topic of that name."""
+    if backend == "sqlite":
+        return {}
+    known = conninfo_to_dict(request.getfixturevalue("postgres_database"))
+    url = f"postgresql://{known['user']}@/{known['dbname']}?host={known['host']}"
+    database = {"TASK_QUEUE_BACKEND": backend, "STATE_DB_URI": url}
+    if backend == "postgres":
+        return database | {"TASK_QUEUE_URI": ""}
+    return database | {"KAFKA_BOOTSTRAP_SERVERS": request.getfixturevalue("kafka_broker")}
+
+
+@pytest.mark.parametrize("backend", ["sqlite", "postgres", "kafka"])
+def test_two_workers_finish_a_graph_though_one_of_them_is_killed(
+    fleet: Desk, backend: str, request: pytest.FixtureRequest
+) -> None:
+    fleet.env |= SHORT | servers(backend, request)
     workers = {process.pid: process for process in (worker(fleet, "one"), worker(fleet, "two"))}
     run = fleet.start("run", fleet.plan(PLAN), "--fleet")
     until(lambda: fleet.mark("pid").exists() and fleet.mark("pid").read_text().endswith("\n"), run)
