@@ -1,7 +1,7 @@
 """Products with one defence taken out: a campaign that passes them proves nothing.
 
 Applied in a worker's process, by the name that ENVELOPES_SABOTAGE gives, when it loads the campaign's executor. What is
-replaced is a method of a port, or a rule of `lifecycle`, on SQLite.
+replaced is a method of a port, or a rule of the ledger or the lifecycle, on SQLite.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 
 import attrs
 
-from harness.fleet import lifecycle
+from harness.fleet import ledger, lifecycle
 from harness.fleet.authority.sqlite import SqliteWorkItems
 from harness.fleet.commands import Claim, Command
 from harness.fleet.ports import Buried, Receipt, Result
@@ -23,19 +23,14 @@ NAME = "ENVELOPES_SABOTAGE"
 
 def credulous() -> None:
     """Whose an item is, is not looked at."""
-    perform = SqliteWorkItems.perform
+    attempt = ledger._Book.attempt
 
-    def credulously(self: SqliteWorkItems, commands: Sequence[Command]) -> tuple[Result, ...]:
-        items = self.find([each.item_id for each in commands if isinstance(each, Claim)])
-        owned = [
-            attrs.evolve(each, tenant=items[each.item_id].tenant)
-            if isinstance(each, Claim) and each.item_id in items
-            else each
-            for each in commands
-        ]
-        return perform(self, owned)
+    def credulously(self: ledger._Book, command: Command) -> Result:
+        if isinstance(command, Claim) and command.item_id in self.items:
+            command = attrs.evolve(command, tenant=self.items[command.item_id].tenant)
+        return attempt(self, command)
 
-    setattr(SqliteWorkItems, "perform", credulously)  # noqa: B010 - it is another product from here on
+    setattr(ledger._Book, "attempt", credulously)  # noqa: B010 - it is another product from here on
 
 
 def forgetful() -> None:
