@@ -26,7 +26,7 @@ from harness.fleet.looking import (
 from harness.fleet.opening import open_transport
 from harness.fleet.ports import KEPT_S, Authority, Tally, WorkerPresence
 from harness.fleet.privacy import Redactor
-from harness.fleet.settings import FleetSettings, problems
+from harness.fleet.settings import FleetSettings, problems, queue_token
 from harness.fleet.work_item import WorkItemState
 
 CLOCKS_APART_S = 2.0  #: between this machine's and the database's, before it is worth a word
@@ -77,7 +77,7 @@ def _authority(settings: FleetSettings, redactor: Redactor, clock: Callable[[], 
         return
     try:
         with authority_to_look_at(settings) as authority:
-            yield from judged(*_asked(authority, clock))
+            yield from judged(*_asked(authority, clock), queue_token(settings))
     except FleetError as problem:
         mend = _mend("STATE_DB_URI", settings.state_db_uri)
         yield Finding("authority", Standing.FAIL, redactor.redacted(str(problem)), mend)
@@ -126,14 +126,15 @@ def _transport(settings: FleetSettings, redactor: Redactor) -> Iterator[Finding]
 # -- what the answers mean ---------------------------------------------------------------------------------------------
 
 
-def judged(tally: Tally, workers: Sequence[WorkerPresence], ahead_s: float) -> Iterator[Finding]:
-    """All that the authority's answers say."""
+def judged(tally: Tally, workers: Sequence[WorkerPresence], ahead_s: float, queue: str) -> Iterator[Finding]:
+    """All that the authority's answers say. `queue` is the token of the one that the environment names."""
     alive = [each for each in workers if each.is_alive(tally.at)]
     yield Finding("authority", Standing.OK, f"it answers, and holds {_items(sum(tally.items.values()))}")
     yield Finding("schema", Standing.OK, f"version {tally.schema}")
     yield _clock(ahead_s)
     yield _lease_recovery(tally, alive)
     yield _workers(tally, alive, len(workers) - len(alive))
+    yield _queue(alive, queue)
     yield _dead_letters(tally)
 
 
@@ -207,6 +208,20 @@ def _workers(tally: Tally, alive: Sequence[WorkerPresence], silent: int) -> Find
         mend = "they were killed or cut off: see that they were started again"
         return Finding("workers", Standing.WARN, f"{says}; {silent} fell silent within the hour", mend)
     return Finding("workers", Standing.OK, says)
+
+
+def _queue(alive: Sequence[WorkerPresence], queue: str) -> Finding:
+    """A turn that was put into another queue than a worker takes from is not found there, and keeps a place in it."""
+    tokens = {each.queue for each in alive if each.queue}
+    elsewhere = sum(each.queue not in ("", queue) for each in alive)
+    if len(tokens) > 1:
+        says = f"living workers take turns from {len(tokens)} different queues, {elsewhere} of them not from this one"
+    elif elsewhere:
+        says = "living workers take turns from another queue than the one that is named here"
+    else:
+        return Finding("queue", Standing.OK, "living workers take turns from this one")
+    mend = "give all workers and all who submit the same TASK_QUEUE_BACKEND, TASK_QUEUE_URI and KAFKA_BOOTSTRAP_SERVERS"
+    return Finding("queue", Standing.WARN, says, mend)  # one server may go by two names
 
 
 def _dead_letters(tally: Tally) -> Finding:

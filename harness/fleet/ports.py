@@ -53,7 +53,8 @@ class Buried:
 @attrs.frozen
 class WorkerPresence:
     """A worker as it last told of itself. `token` is the random name of its incarnation (`Worker.owner`), `kinds` are
-    those it has executors of, `busy` of its `slots` run a turn. It tells so every `every_s` seconds.
+    those it has executors of, `busy` of its `slots` run a turn. It tells so every `every_s` seconds. `queue`: the token
+    of the one that it takes turns from (`queue_token`); empty if it didn't say.
 
     `started_at` and `seen_at` are the registry's to fill in, by its clock.
     """
@@ -65,6 +66,7 @@ class WorkerPresence:
     every_s: float
     started_at: float = 0.0
     seen_at: float = 0.0
+    queue: str = ""
 
     def is_alive(self, now: float) -> bool:
         """Whether it was heard of in time: one beat may be lost, and one be late."""

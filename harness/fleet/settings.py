@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import math
 import re
+import socket
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import TypeVar
+from urllib.parse import parse_qsl, unquote, urlsplit
 
 import attrs
 import platformdirs
 
+from harness.fleet.envelope import opaque
 from harness.fleet.errors import InvalidSettingError
 from harness.fleet.kafka_servers import KafkaServers
 
@@ -86,6 +90,26 @@ def problems(environ: Mapping[str, str]) -> tuple[InvalidSettingError, ...]:
 def default_uri(name: str) -> str:
     """A SQLite file in the user's data directory (XDG)."""
     return f"sqlite:///{platformdirs.user_data_path('slice-dispatch') / 'fleet' / name}"
+
+
+def queue_token(settings: FleetSettings) -> str:
+    """Says of two processes whether they use the same queue, and nothing of where it is. A server that goes by two
+    names is taken for two."""
+    if settings.backend == "kafka":
+        return opaque("kafka", *sorted(server.strip() for server in settings.kafka_servers.bootstrap.split(",")))
+    if settings.backend == "sqlite":
+        path = Path(settings.queue_uri.removeprefix("sqlite:///"))
+        return opaque("sqlite", socket.gethostname(), str(path.resolve()))
+    return opaque("postgres", *_database_of(settings.queue_uri))
+
+
+def _database_of(uri: str) -> tuple[str, str, str]:
+    """Host, port and name of the database, whoever asks and however: as far as a URI tells."""
+    found = urlsplit(uri)
+    more = dict(parse_qsl(found.query))
+    host, port = re.fullmatch(r"(.*?)(?::(\d+))?", found.netloc.rpartition("@")[2]).groups()  # type: ignore[union-attr]
+    name = unquote(found.path.removeprefix("/"))
+    return unquote(host) or more.get("host", ""), port or more.get("port", "5432"), name or more.get("dbname", "")
 
 
 def _queue_uri(environ: Mapping[str, str], backend: str, state: str) -> str:

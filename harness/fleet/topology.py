@@ -38,6 +38,7 @@ def _worker(found: WorkerPresence, now: float) -> Document:
         "kinds": list(found.kinds),
         "slots": found.slots,
         "busy": found.busy,
+        "queue": found.queue or None,
         "alive": found.is_alive(now),
         "started_at": found.started_at,
         "seen_at": found.seen_at,

@@ -50,7 +50,7 @@ from harness.fleet.ports import (
     WorkerPresence,
 )
 from harness.fleet.pruner import Pruner
-from harness.fleet.settings import FleetSettings
+from harness.fleet.settings import FleetSettings, queue_token
 from harness.fleet.turn import Turn, Turns
 from harness.fleet.work_item import WorkItem
 
@@ -114,6 +114,7 @@ class Worker:
         self.owner = secrets.token_hex(8)
         self._authority, self._transport, self._settings = authority, transport, settings
         self._executors, self._slots, self._joint = dict(executors), slots, joint
+        self._queue_token = queue_token(settings)
         self.counts: Counter[str] = Counter()  # of ended attempts by the state they left, and of "lease_lost"
         self._turns = Turns()
         self._inbox: queue.SimpleQueue[_Message] = queue.SimpleQueue()
@@ -144,7 +145,8 @@ class Worker:
 
     def _presence(self) -> WorkerPresence:
         kinds = tuple(sorted(self._executors))
-        return WorkerPresence(self.owner, kinds, self._slots, self.busy, self._settings.renew_interval_s)
+        every_s = self._settings.renew_interval_s
+        return WorkerPresence(self.owner, kinds, self._slots, self.busy, every_s, queue=self._queue_token)
 
     def start(self) -> None:
         self._desk.start()

@@ -19,7 +19,7 @@ from harness.fleet.ports import KEPT_S, Query, WorkerPresence
 from harness.fleet.work_item import WorkItemState
 from tests.conformance.work_items_rig import ADAPTERS, START, Rig
 
-FIRST = WorkerPresence("first", ("k", "Ünï", "with blank"), 4, 1, 30.0)
+FIRST = WorkerPresence("first", ("k", "Ünï", "with blank"), 4, 1, 30.0, queue="q1")
 SECOND = WorkerPresence("second", (), 1, 0, 0.3)
 
 
@@ -39,9 +39,9 @@ def test_who_beats_is_there_since_its_first_and_seen_at_its_last(rig: Rig) -> No
     assert rig.onlooker.workers(KEPT_S) == ()
     rig.authority.beat(FIRST)
     rig.now += 30.0
-    rig.authority.beat(attrs.evolve(FIRST, busy=4))
+    rig.authority.beat(attrs.evolve(FIRST, busy=4, queue="q2"))
     (seen,) = rig.onlooker.workers(KEPT_S)
-    assert seen == attrs.evolve(FIRST, busy=4, started_at=START, seen_at=START + 30.0)
+    assert seen == attrs.evolve(FIRST, busy=4, queue="q2", started_at=START, seen_at=START + 30.0)
 
 
 def test_the_longest_there_comes_first(rig: Rig) -> None:

@@ -52,6 +52,19 @@ def named(found: list[Finding]) -> dict[str, Finding]:
             FAIL,
             "no worker has an executor for: 1 of",
         ),
+        ("queue", WELL, [], 0.0, OK, "from this one"),
+        ("queue", WELL, [ALIVE], 0.0, OK, "from this one"),
+        ("queue", WELL, [attrs.evolve(ALIVE, queue="here")], 0.0, OK, "from this one"),
+        ("queue", WELL, [attrs.evolve(ALIVE, queue="there")], 0.0, WARN, "from another queue than"),
+        ("queue", WELL, [attrs.evolve(SILENT, queue="there")], 0.0, OK, "from this one"),
+        (
+            "queue",
+            WELL,
+            [attrs.evolve(ALIVE, queue="here"), attrs.evolve(ALIVE, token="c", queue="there")],
+            0.0,
+            WARN,
+            "from 2 different queues, 1 of them not from this one",
+        ),
         ("dead_letters", WELL, [ALIVE], 0.0, OK, "none"),
         ("dead_letters", attrs.evolve(WELL, items={WorkItemState.DEAD_LETTER: 1}), [], 0.0, WARN, "1 work item failed"),
     ],
@@ -59,7 +72,7 @@ def named(found: list[Finding]) -> dict[str, Finding]:
 def test_what_the_authority_says(
     name: str, tally: Tally, workers: list[WorkerPresence], ahead_s: float, standing: Standing, words: str
 ) -> None:
-    found = named(list(judged(tally, workers, ahead_s)))[name]
+    found = named(list(judged(tally, workers, ahead_s, "here")))[name]
     assert (found.standing, words in found.says) == (standing, True), found
     assert bool(found.mend) == (standing is not OK)
 
@@ -99,7 +112,7 @@ def test_a_fleet_that_is_well(tmp_path: Path) -> None:
     found = list(findings(environ(tmp_path)))
     assert [each.name for each in found] == [
         "configuration", "leases", "authority", "schema", "clock", "dispatch_lease_recovery", "workers",
-        "dead_letters", "transport", "depth",
+        "queue", "dead_letters", "transport", "depth",
     ]  # fmt: skip
     assert {each.standing for each in found} == {OK}, found
 

@@ -76,7 +76,8 @@ def test_the_fleet_as_it_stands(desk: FleetDesk, client: Client) -> None:
                   "dead_letter": 0},
         "due": {"k0": 3, "k1": 1},
         "leases": {"overdue": 1, "oldest_overdue_s": 45.0, "expired": 0},
-        "workers": [{"token": "5eed", "kinds": ["k"], "slots": 4, "busy": 1, "alive": True, "started_at": 1000.0,
+        "workers": [{"token": "5eed", "kinds": ["k"], "slots": 4, "busy": 1, "queue": None, "alive": True,
+                     "started_at": 1000.0,
                      "seen_at": 1000.0}],
     }  # fmt: skip
     desk.now += 100.0

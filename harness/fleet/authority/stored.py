@@ -140,7 +140,7 @@ class StoredAuthority(abc.ABC):
 
     def beat(self, presence: WorkerPresence) -> None:
         now, kinds = self._now, json.dumps(presence.kinds)
-        about = (presence.token, kinds, presence.slots, presence.busy, presence.every_s)
+        about = (presence.token, kinds, presence.slots, presence.busy, presence.every_s, presence.queue)
         self._tell(("beat", (now, *about)), ("forget_workers", (now, KEPT_S)))
 
     def leave(self, token: str) -> None:

@@ -346,12 +346,13 @@ SELECT digest, cause, job_id, tenant, count, first_at, last_at
 FROM agent_dispatch.graves ORDER BY number DESC LIMIT $1::integer
 
 -- name: beat
-INSERT INTO agent_dispatch.workers AS w (token, kinds, slots, busy, every_s, started_at, seen_at)
-SELECT $2, ARRAY(SELECT jsonb_array_elements_text($3::jsonb)), $4::integer, $5::integer, $6::double precision, now, now
+INSERT INTO agent_dispatch.workers AS w (token, kinds, slots, busy, every_s, started_at, seen_at, queue)
+SELECT
+    $2, ARRAY(SELECT jsonb_array_elements_text($3::jsonb)), $4::integer, $5::integer, $6::double precision, now, now, $7
 FROM (SELECT coalesce($1::double precision, extract(epoch FROM clock_timestamp())::double precision) AS now) AS clock
 ON CONFLICT (token) DO UPDATE SET
     kinds = excluded.kinds, slots = excluded.slots, busy = excluded.busy, every_s = excluded.every_s,
-    seen_at = excluded.seen_at
+    seen_at = excluded.seen_at, queue = excluded.queue
 
 -- name: forget_workers
 -- Those that were silent for so long.
@@ -363,7 +364,7 @@ WHERE seen_at < coalesce($1::double precision, extract(epoch FROM clock_timestam
 DELETE FROM agent_dispatch.workers WHERE token = $1
 
 -- name: find_workers
-SELECT token, kinds, slots, busy, every_s, started_at, seen_at
+SELECT token, kinds, slots, busy, every_s, started_at, seen_at, queue
 FROM agent_dispatch.workers
 WHERE seen_at >= coalesce($1::double precision, extract(epoch FROM clock_timestamp())::double precision)
     - $2::double precision

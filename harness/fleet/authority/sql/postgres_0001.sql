@@ -156,5 +156,6 @@ CREATE TABLE agent_dispatch.workers (
     busy INTEGER NOT NULL,
     every_s DOUBLE PRECISION NOT NULL,
     started_at DOUBLE PRECISION NOT NULL,
-    seen_at DOUBLE PRECISION NOT NULL
+    seen_at DOUBLE PRECISION NOT NULL,
+    queue TEXT NOT NULL                         -- opaque: from which it takes turns
 ) WITH (fillfactor = 50);

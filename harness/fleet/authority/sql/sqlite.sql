@@ -157,13 +157,13 @@ ON CONFLICT (digest) DO UPDATE SET
 SELECT digest, cause, job_id, tenant, count, first_at, last_at FROM graves ORDER BY number DESC LIMIT ?1
 
 -- name: beat
-INSERT INTO workers (token, kinds, slots, busy, every_s, started_at, seen_at)
-SELECT ?2, ?3, ?4, ?5, ?6, now, now
+INSERT INTO workers (token, kinds, slots, busy, every_s, started_at, seen_at, queue)
+SELECT ?2, ?3, ?4, ?5, ?6, now, now, ?7
 FROM (SELECT coalesce(?1, (julianday('now') - 2440587.5) * 86400.0) AS now)
 WHERE true
 ON CONFLICT (token) DO UPDATE SET
     kinds = excluded.kinds, slots = excluded.slots, busy = excluded.busy, every_s = excluded.every_s,
-    seen_at = excluded.seen_at
+    seen_at = excluded.seen_at, queue = excluded.queue
 
 -- name: forget_workers
 -- Those that were silent for so long.
@@ -173,7 +173,7 @@ DELETE FROM workers WHERE seen_at < coalesce(?1, (julianday('now') - 2440587.5) 
 DELETE FROM workers WHERE token = ?1
 
 -- name: find_workers
-SELECT token, kinds, slots, busy, every_s, started_at, seen_at
+SELECT token, kinds, slots, busy, every_s, started_at, seen_at, queue
 FROM workers
 WHERE seen_at >= coalesce(?1, (julianday('now') - 2440587.5) * 86400.0) - ?2
 ORDER BY started_at, token

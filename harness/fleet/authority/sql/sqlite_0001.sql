@@ -118,7 +118,8 @@ CREATE TABLE workers (
     busy INTEGER NOT NULL,
     every_s REAL NOT NULL,
     started_at REAL NOT NULL,
-    seen_at REAL NOT NULL
+    seen_at REAL NOT NULL,
+    queue TEXT NOT NULL                 -- opaque: from which it takes turns
 ) WITHOUT ROWID;
 
 CREATE TABLE clients (                  -- those that lock sessions; see there how it is known whether one lives
