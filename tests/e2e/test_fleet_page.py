@@ -82,7 +82,8 @@ def test_the_app_is_made_as_it_says(fleet: Fleet) -> None:
 
 def test_the_settings_are_those_that_are_read() -> None:
     table = first_cells(section("Settings"), "| variable | default | what it says |")
-    sources = "".join((ROOT / "harness" / "fleet" / name).read_text() for name in ("settings.py", "clone.py", "kafka_servers.py"))
+    names = ("settings.py", "clone.py", "kafka_servers.py")
+    sources = "".join((ROOT / "harness" / "fleet" / name).read_text() for name in names)
     assert set(table) == set(re.findall(r"\b(?:AGENT|TASK|KAFKA|STATE)_[A-Z_]+\b", sources))
     assert len(table) == len(set(table))
     settings = FleetSettings.of({})
