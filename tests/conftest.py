@@ -26,7 +26,13 @@ for number, handler in ((signal.SIGINT, signal.default_int_handler), (signal.SIG
     if signal.getsignal(number) is signal.SIG_IGN:
         signal.signal(number, handler)
 
-KAFKA_MODULES = ("test_kafka_server", "test_kafka_transport", "test_kafka_outage", "test_kafka_security")
+KAFKA_MODULES = (
+    "test_kafka_server",
+    "test_kafka_transport",
+    "test_kafka_outage",
+    "test_kafka_security",
+    "test_members",
+)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

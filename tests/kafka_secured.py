@@ -54,7 +54,8 @@ class SecuredServer:
         self.papers.make()
         passwords, certificates = free_ports(2)
         self.passwords, self.certificates = f"localhost:{passwords}", f"localhost:{certificates}"
-        listeners = (f"PASSWORDS://{self.passwords}", f"CERTIFICATES://{self.certificates}")
+        ways = {"PASSWORDS": self.passwords, "CERTIFICATES": self.certificates}
+        listeners = {name: (address, address) for name, address in ways.items()}
         users = [f"SCRAM-SHA-{bits}=[name={USER},password={PASSWORD}]" for bits in (256, 512)]
         self.server = KafkaServer(listeners, users, **self._settings())
 

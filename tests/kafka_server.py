@@ -20,7 +20,7 @@ import socket
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import platformdirs
@@ -79,16 +79,30 @@ def _fetch(folder: Path) -> None:
 class KafkaServer:
     """A broker that runs from `start` to `stop`, any number of times, on the same data and the same port."""
 
-    def __init__(self, listeners: Sequence[str] = (), users: Sequence[str] = (), **settings: str) -> None:
-        """`settings` are the broker's, beside those that it has here; `__` stands for a dot. `listeners` are its
-        further ones; `users` those of SCRAM, as its tool wants them: `mechanism=[name=…,password=…]`."""
+    def __init__(
+        self,
+        listeners: Mapping[str, tuple[str, str]] | None = None,
+        users: Sequence[str] = (),
+        tells: str = "",
+        **settings: str,
+    ) -> None:
+        """`settings` are the broker's, beside those that it has here; `__` stands for a dot.
+
+        `listeners` are its further ones: by name, where it listens and what address it tells. `users` are those of
+        SCRAM, as its tool wants them: `mechanism=[name=…,password=…]`. `tells`: of which Java package the log has more
+        than warnings.
+        """
         self._jars = jars()
+        self._told = [f"-Dorg.slf4j.simpleLogger.log.{tells}=info"] if tells else []
         self.folder = Path(tempfile.mkdtemp(prefix="kafka-"))
         self._process: subprocess.Popen[bytes] | None = None
         self.port, control = free_ports(2)
         self.bootstrap = f"127.0.0.1:{self.port}"
+        ways = {"PLAINTEXT": (self.bootstrap, self.bootstrap), **(listeners or {})}
+        control_way = {"CONTROLLER": (f"127.0.0.1:{control}", "")}
         places = {
-            "listeners": ",".join((f"PLAINTEXT://{self.bootstrap}", f"CONTROLLER://127.0.0.1:{control}", *listeners)),
+            "listeners": ",".join(f"{name}://{at}" for name, (at, _) in (ways | control_way).items()),
+            "advertised.listeners": ",".join(f"{name}://{told}" for name, (_, told) in ways.items()),
             "controller.quorum.voters": f"1@127.0.0.1:{control}",
             "log.dirs": str(self.folder / "data"),
         }
@@ -154,7 +168,7 @@ class KafkaServer:
         assert made.returncode == 0, f"its folder could not be made ({NEEDED}):\n{made.stdout}{made.stderr}"
 
     def _command(self, main: str, *arguments: str) -> list[str]:
-        return [program("java"), *_JVM, "-cp", f"{self._jars}/*", main, *arguments]
+        return [program("java"), *_JVM, *self._told, "-cp", f"{self._jars}/*", main, *arguments]
 
     @property
     def _properties(self) -> Path:

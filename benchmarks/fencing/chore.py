@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import time
 from pathlib import Path
 
 import attrs
 
-from benchmarks.fencing import sabotage
+from benchmarks.fencing import deliveries, sabotage
 from benchmarks.fencing.notes import Ledger, Note
 from harness.fleet import opening
 from harness.fleet.executors import TryAgainError
@@ -26,14 +27,17 @@ SESSION = "FENCING_SESSION_S"  #: if it is set, so short may the session of a wo
 
 @attrs.frozen
 class Chore:
-    """So many effects, each after a pause; in the first `stumbles` attempts it fails after half of them."""
+    """So many effects, each after a pause; in the first `stumbles` attempts it fails after half of them. In the first
+    `deaths` it takes its whole worker along, before any."""
 
     effects: int
     pause_s: float
     stumbles: int = 0
+    deaths: int = 0
 
 
 sabotage.apply()
+deliveries.count()
 opening.SHORTEST_SESSION_S = float(os.environ.get(SESSION) or opening.SHORTEST_SESSION_S)
 
 
@@ -47,6 +51,8 @@ def run(payload: bytes, guard: WorkItemLeaseGuard) -> str:
         ledger.add(Note(*who, what, number, asked_at, now))
 
     guard.side_effect(note, "start", 0, time.monotonic())
+    if item.attempt <= chore.deaths:
+        os.kill(os.getpid(), signal.SIGKILL)
     for number in range(chore.effects):
         guard.wait(chore.pause_s)
         guard.safepoint()

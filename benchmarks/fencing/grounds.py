@@ -139,9 +139,9 @@ class KafkaGrounds(PostgresGrounds):
     pause_s = (0.3, 1.5)  # the group takes its time to miss a member that was killed, and shares out anew
     suspension_s = (2.0 * SESSION_S, 4.0 * SESSION_S)  # the group has missed it, and the next one has the partition
 
-    def __init__(self, folder: Path, max_depth: int) -> None:
+    def __init__(self, folder: Path, max_depth: int, broker: KafkaServer | None = None) -> None:
         super().__init__(folder, max_depth)
-        self._broker = KafkaServer()
+        self._broker = broker or KafkaServer()
         self._broker.start()
         kafka = {
             "TASK_QUEUE_BACKEND": "kafka",

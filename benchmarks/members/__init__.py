@@ -1,0 +1,1 @@
+"""Kafka's consumer group for long: members come and go, acknowledgements are lost, turns kill their workers."""
