@@ -26,6 +26,7 @@ from harness.fleet.authority.terms import TERMS
 from harness.fleet.commands import Command
 from harness.fleet.ledger import Session
 from harness.fleet.ports import Result
+from harness.fleet.sqlite_writing import taking, turn_at
 from harness.fleet.work_item import WorkItem
 
 Answer = TypeVar("Answer")
@@ -52,22 +53,26 @@ class SqliteWorkItems(StoredAuthority):
         self._connect, self._mutex = connect, threading.Lock()
         self._connection: sqlite3.Connection | None = None
         self._file = (0, 0)
-        self._locks = SqliteSessionLocks(self.path)
+        self._is_durable = True
+        self._turn = turn_at(self.path)
+        self.session_locks = SqliteSessionLocks(self.path)
 
     def __repr__(self) -> str:
         return f"SqliteWorkItems({str(self.path)!r})"
 
     def perform(self, commands: Sequence[Command]) -> tuple[Result, ...]:
-        with self._writing() as connection:
-            rows = SqliteRows(connection, self._clock)
-            results = ledger.perform(rows, commands)
+        with self.writing() as connection:
+            results = ledger.perform(self.rows(connection), commands)
             killpoint("sqlite.before-perform-commit")
         killpoint("sqlite.after-perform-commit")
         return results
 
     def undelivered(self, limit: int, handed_before_s: float) -> tuple[WorkItem, ...]:
-        with self._writing() as connection:
-            rows = SqliteRows(connection, self._clock)
+        with self._using() as connection:  # as often as not there is nothing, and nobody is to wait for that
+            if not self.rows(connection).undelivered(1, handed_before_s):
+                return ()
+        with self.writing() as connection:
+            rows = self.rows(connection)
             taken = handed(rows.undelivered(limit, handed_before_s), rows.now())
             rows.save([], taken, [], [])
         return tuple(taken)
@@ -75,7 +80,7 @@ class SqliteWorkItems(StoredAuthority):
     def prune(self, before: float) -> int:
         count, last, found = 0, 0, [0]
         while found:
-            with self._writing() as connection:
+            with self.writing() as connection:
                 found = [seq for (seq,) in connection.execute(SQL["find_prunable"], (before, last, _PRUNED))]
                 self._forget(connection, found)
             count, last = count + len(found), max(found, default=last)
@@ -84,16 +89,16 @@ class SqliteWorkItems(StoredAuthority):
         return count
 
     def lock_sessions(self, sessions: Sequence[Session]) -> tuple[bool, ...]:
-        with self._writing() as connection:
-            return self._locks.lock(connection, sessions)
+        with self.locking() as connection:
+            return self.session_locks.lock(connection, sessions)
 
     def seize_sessions(self, sessions: Sequence[Session]) -> tuple[bool, ...]:
-        with self._writing() as connection:
-            return self._locks.seize(connection, sessions)
+        with self.locking() as connection:
+            return self.session_locks.seize(connection, sessions)
 
     def unlock_sessions(self, sessions: Sequence[Session]) -> None:
-        with self._writing() as connection:
-            self._locks.unlock(connection, sessions)
+        with self.locking() as connection:
+            self.session_locks.unlock(connection, sessions)
 
     def watch(self) -> SqliteWatch:
         with self._using():  # it is made, if it was not there
@@ -102,7 +107,7 @@ class SqliteWorkItems(StoredAuthority):
     def close(self) -> None:
         with self._mutex:
             connection, self._connection = self._connection, None
-            self._locks.close(connection)
+            self.session_locks.close(connection)
             if connection is not None:
                 connection.close()
 
@@ -111,30 +116,56 @@ class SqliteWorkItems(StoredAuthority):
             connection.executemany(SQL[block], ((seq,) for seq in found))
 
     def _ask(self, *asked: Asked) -> list[list[Row]]:
-        with self._using("BEGIN") as connection:
-            return _answers(connection, asked)
+        with self._using() as connection:
+            if len(asked) == 1:
+                return _answers(connection, asked)
+            connection.execute("BEGIN")
+            answers = _answers(connection, asked)
+            connection.execute("COMMIT")
+            return answers
 
     def _tell(self, *asked: Asked) -> list[list[Row]]:
-        with self._writing() as connection:
+        with self.writing() as connection:
             return _answers(connection, asked)
 
     # -- the connection ------------------------------------------------------------------------------------------------
 
-    def _writing(self) -> contextlib.AbstractContextManager[sqlite3.Connection]:
-        return self._using("BEGIN IMMEDIATE")
+    def rows(self, connection: sqlite3.Connection) -> SqliteRows:
+        """In a transaction that was begun by `writing`."""
+        return SqliteRows(connection, self._clock)
 
     @contextlib.contextmanager
-    def _using(self, begin: str = "") -> Iterator[sqlite3.Connection]:
-        """In a transaction that ends with the block, if it is to `begin` with anything."""
+    def writing(self, *, durable: bool = True) -> Iterator[sqlite3.Connection]:
+        """A transaction that ends with the block. Of one that is not durable a power cut may take the last moments, but
+        never a part."""
+        with self._using() as connection, taking(self._turn, BUSY_TIMEOUT_S):
+            if durable is not self._is_durable:
+                connection.execute(f"PRAGMA synchronous = {'FULL' if durable else 'NORMAL'}")
+                self._is_durable = durable
+            connection.execute("BEGIN IMMEDIATE")
+            yield connection
+            connection.execute("COMMIT")
+
+    def locking(self) -> contextlib.AbstractContextManager[sqlite3.Connection]:
+        """A transaction for locks on sessions, which no power cut outlives: it doesn't wait for the disk."""
+        self.join()
+        return self.writing(durable=False)
+
+    def join(self) -> None:
+        """Those who lock sessions."""
+        if not self.session_locks.is_joined:
+            with self.writing(durable=False) as connection:
+                if not self.session_locks.is_joined:
+                    self.session_locks.join(connection)
+
+    @contextlib.contextmanager
+    def _using(self) -> Iterator[sqlite3.Connection]:
+        """What was begun and not committed when the block fails did not happen."""
         FILE.refuse_after_fork(self.path)
         with self._mutex:
             connection = self._connected()
             try:
-                if begin:
-                    connection.execute(begin)
                 yield connection
-                if begin:
-                    connection.execute("COMMIT")
             except BaseException as error:
                 self._give_up(connection)
                 if isinstance(error, sqlite3.Error):
@@ -150,7 +181,7 @@ class SqliteWorkItems(StoredAuthority):
         if self._connection is None:
             connection = self._connect(self.path)
             FILE.insist(connection, self.path, "busy_timeout", round(BUSY_TIMEOUT_S * 1000))
-            self._connection, self._file = connection, identity(self.path)
+            self._connection, self._file, self._is_durable = connection, identity(self.path), True
         return self._connection
 
     def _give_up(self, connection: sqlite3.Connection) -> None:

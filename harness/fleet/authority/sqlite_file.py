@@ -1,4 +1,4 @@
-"""The file of a SQLite authority."""
+"""The file of a SQLite authority. Its queue may be in it too: the tables of one are there in any case."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from harness.fleet.authority.terms import TERMS
 
 FILE = FileKind(
     application_id=0x51C3D1F0,
-    migrations=migrations("harness.fleet.authority", "sqlite"),
+    migrations=[*migrations("harness.fleet.authority", "sqlite"), *migrations("harness.fleet.transport", "sqlite")],
     terms=TERMS,
     name="authority",
     advice="submit a turn first, or name another file in STATE_DB_URI",

@@ -29,9 +29,14 @@ class SqliteRows:
         self._do, self._many = connection.execute, connection.executemany
         self._now = now_of(connection, clock)
         self._read: dict[str, WorkItem] = {}
+        self._new: set[str] = set()
 
     def now(self) -> float:
         return self._now
+
+    def is_new(self, name: str) -> bool:
+        """Whether the item came in this transaction."""
+        return name in self._new
 
     def tokens(self, count: int) -> Sequence[int]:
         ((last,),) = self._do(SQL["next_tokens"], (count,)).fetchall()
@@ -60,16 +65,22 @@ class SqliteRows:
     def save(
         self, new: Sequence[WorkItem], changed: Sequence[WorkItem], gone: Sequence[str], outcomes: Sequence[Outcome]
     ) -> None:
-        self._many(SQL["remove_items"], ((name,) for name in gone))
+        if gone:
+            self._many(SQL["remove_items"], ((name,) for name in gone))
         changes = [self._change(item) for item in changed]
         # Those that let a session go first: one of the same session may be held by what follows.
         changes.sort(key=lambda values: values[2] in ("leased", "running"))
         for values in changes:
             if self._do(SQL["change_items"], values).rowcount != 1:
                 raise FleetBrokenError(f"work item {values[0]!r} was changed under its lock; look who else writes here")
-        self._many(SQL["add_items"], map(_addition, new))
-        self._many(SQL["add_waits"], ((item.id,) for item in new if item.depends_on))
-        self._many(SQL["add_outcomes"], map(outcome_columns, outcomes))
+        if new:
+            self._many(SQL["add_items"], map(_addition, new))
+            self._new |= {item.id for item in new}
+        waiting = [(item.id,) for item in new if item.depends_on]
+        if waiting:
+            self._many(SQL["add_waits"], waiting)
+        if outcomes:
+            self._many(SQL["add_outcomes"], map(outcome_columns, outcomes))
         self._read |= {item.id: item for item in (*new, *changed)}
 
     def _items(self, block: str, *values: str | float) -> dict[str, WorkItem]:

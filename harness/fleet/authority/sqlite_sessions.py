@@ -25,20 +25,30 @@ STEP_S = 0.05  #: between two looks at the file's change counter, each of which 
 
 
 class SqliteSessionLocks:
-    """Those of one client. Everything happens in transactions of the caller's that may write."""
+    """Those of one client, which has to join first. Everything happens in transactions of the caller's that write."""
 
     def __init__(self, path: Path) -> None:
         self._path = path.with_name(f"{path.name}-clients")
         self._file = -1
         self._number = 0
 
+    @property
+    def is_joined(self) -> bool:
+        return self._file >= 0
+
+    def join(self, connection: sqlite3.Connection) -> None:
+        """In a transaction of its own: a number that was taken back would be another client's too."""
+        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+        file = os.open(self._path, flags, 0o600)
+        ((self._number,),) = connection.execute(SQL["add_client"]).fetchall()
+        fcntl.fcntl(file, fcntl.F_OFD_SETLK, _range(fcntl.F_WRLCK, self._number))
+        self._file = file
+
     def lock(self, connection: sqlite3.Connection, sessions: Sequence[Session]) -> tuple[bool, ...]:
-        self._join(connection)
         return tuple([self._try(connection, session) for session in sessions])
 
     def seize(self, connection: sqlite3.Connection, sessions: Sequence[Session]) -> tuple[bool, ...]:
         """Whose it was learns it from its lease, which it has lost, like a client whose connection was cut."""
-        self._join(connection)
         return tuple([self._take(connection, session) for session in sessions])
 
     def unlock(self, connection: sqlite3.Connection, sessions: Sequence[Session]) -> None:
@@ -50,14 +60,6 @@ class SqliteSessionLocks:
                 connection.execute(SQL["drop_client"], (self._number,))
             os.close(self._file)
             self._file = -1
-
-    def _join(self, connection: sqlite3.Connection) -> None:
-        if self._file < 0:
-            flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
-            file = os.open(self._path, flags, 0o600)
-            ((self._number,),) = connection.execute(SQL["add_client"]).fetchall()
-            fcntl.fcntl(file, fcntl.F_OFD_SETLK, _range(fcntl.F_WRLCK, self._number))
-            self._file = file
 
     def _try(self, connection: sqlite3.Connection, session: Session) -> bool:
         found = connection.execute(SQL["find_session_lock"], session).fetchone()

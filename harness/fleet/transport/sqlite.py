@@ -20,14 +20,15 @@ from pathlib import Path
 from typing import Any
 
 from harness.database.killpoint import killpoint
-from harness.database.sqlite_file import identity
+from harness.database.sqlite_file import FileKind, identity
 from harness.fleet.envelope import AgentTurnEnvelope
-from harness.fleet.errors import FleetBrokenError, StaleReceiptError
+from harness.fleet.errors import FleetBrokenError, FleetError, StaleReceiptError
 from harness.fleet.ports import Delivery, Receipt
+from harness.fleet.sqlite_writing import taking, turn_at
 from harness.fleet.transport.row import delivery_of, values_of
 from harness.fleet.transport.settled import VISIBILITY_S, Settled, place_of, read_place
 from harness.fleet.transport.sqlite_file import QUEUE, TERMS
-from harness.fleet.transport.sqlite_order import SQL, Claimed, Order
+from harness.fleet.transport.sqlite_order import SQL, Claimed, Order, of_strangers
 
 STEP_S = 0.005  #: between two looks at the counter, each of which costs some microseconds
 FOREVER_S = 3600.0  #: before a receiver looks whatever the counter says
@@ -37,25 +38,28 @@ PATIENCE_S = 10.0  #: how long a call waits while others write
 class SqliteTransport:
     """The queue in the file at `path`, which is made when it is first used.
 
-    `clock` gives Unix seconds in place of the database's own. A receiver that says nothing for `visibility_s` is taken
-    to be gone. May be used by several threads at once; one that waits in `receive` is in nobody's way.
+    `kind` is what the file is if it is not the queue's alone, with the queue's tables in it; `connect` opens it for
+    writing. `clock` gives Unix seconds in place of the database's own. A receiver that says nothing for `visibility_s`
+    is taken to be gone. May be used by several threads at once; one that waits in `receive` is in nobody's way.
     """
 
     def __init__(
         self,
         path: Path | str,
         *,
+        kind: FileKind[FleetError] = QUEUE,
         clock: Callable[[], float] | None = None,
         visibility_s: float = VISIBILITY_S,
-        connect: Callable[[Path], sqlite3.Connection] = QUEUE.connect,
+        connect: Callable[[Path], sqlite3.Connection] | None = None,
     ) -> None:
-        self._path = Path(path).absolute()
-        self._clock, self._visibility_s, self._connect = clock, visibility_s, connect
+        self.path = Path(path).absolute()
+        self._kind, self._clock, self._visibility_s = kind, clock, visibility_s
+        self._connect = kind.connect if connect is None else connect
         self._owner = secrets.token_hex(8)
         self._mutex = threading.Lock()
         self._connection: sqlite3.Connection | None = None
         self._file = (0, 0)
-        self._durable = True
+        self._durable, self._turn = True, turn_at(self.path)
         self._settled = Settled()
         self._closed = threading.Event()
 
@@ -63,24 +67,24 @@ class SqliteTransport:
 
     def put_many(self, envelopes: Sequence[AgentTurnEnvelope], limit: int) -> tuple[bool, ...]:
         with self._using() as connection:
-            depth, known = _look(connection, envelopes)
-            if depth < limit and any(envelope.job_id not in known for envelope in envelopes):
-                with self._writing(connection, durable=True) as order:
-                    depth, known = _look(connection, envelopes)
+            ids = [envelope.job_id for envelope in envelopes]
+            depth, known = look(connection, ids)
+            if depth < limit and any(name not in known for name in ids):
+                with self._writing(connection, durable=True):
+                    depth, known = look(connection, ids)
                     new = _admissible(envelopes, known, limit - depth)
-                    connection.executemany(SQL["put"], list(map(values_of, new)))
-                    order.fold_many(self._now(connection))
+                    put(connection, new, self.now)
                     killpoint("queue.before-put-commit")
                 killpoint("queue.after-put-commit")
                 known |= {envelope.job_id for envelope in new}
-        return tuple(envelope.job_id in known for envelope in envelopes)
+        return tuple(name in known for name in ids)
 
     def receive(self, limit: int, wait_s: float) -> tuple[Delivery, ...]:
         end = time.monotonic() + wait_s
         received, change_s = self._receive(limit)
         if received or limit <= 0 or wait_s <= 0:
             return received
-        with contextlib.closing(_Watch(self._path)) as watch:
+        with contextlib.closing(_Watch(self.path, self._kind)) as watch:
             while True:
                 watch.look()
                 received, change_s = self._receive(limit)
@@ -93,11 +97,14 @@ class SqliteTransport:
         with self._using() as connection:
             if not receipts:
                 return ()
-            with self._writing(connection, durable=True) as order:
-                gone = [connection.execute(SQL["acknowledge"], _claim_of(each)).rowcount > 0 for each in receipts]
-                order.fold_many(self._now(connection))
+            with self._writing(connection, durable=True):
+                gone = acknowledge(connection, receipts, self.now)
                 killpoint("queue.before-acknowledge-commit")
             killpoint("queue.after-acknowledge-commit")
+        return self.acknowledged(receipts, gone)
+
+    def acknowledged(self, receipts: Sequence[Receipt], gone: Sequence[bool]) -> tuple[Exception | None, ...]:
+        """What there is to say to whoever asked that, once it is committed which deliveries went."""
         for receipt, done in zip(receipts, gone, strict=True):
             if done:
                 self._settled.add(receipt)
@@ -105,13 +112,13 @@ class SqliteTransport:
 
     def give_back(self, receipts: Sequence[Receipt], delay_s: float) -> tuple[Exception | None, ...]:
         with self._using() as connection, self._writing(connection, durable=False) as order:
-            due = self._now(connection) + delay_s
+            due = self.now(connection) + delay_s
             done = order.give_back(map(_claim_of, receipts), due)
         return tuple(None if was_ours else _stale(receipt) for receipt, was_ours in zip(receipts, done, strict=True))
 
     def extend(self, receipts: Sequence[Receipt]) -> tuple[Exception | None, ...]:
         with self._using() as connection, self._writing(connection, durable=False):
-            until = {"until": self._now(connection) + self._visibility_s}
+            until = {"until": self.now(connection) + self._visibility_s}
             done = [connection.execute(SQL["extend"], _claim_of(each) | until).rowcount > 0 for each in receipts]
         return tuple(None if was_ours else _stale(receipt) for receipt, was_ours in zip(receipts, done, strict=True))
 
@@ -129,21 +136,27 @@ class SqliteTransport:
     def _receive(self, limit: int) -> tuple[tuple[Delivery, ...], float]:
         """What there is, and in how many seconds more is due by time alone, as far as is known."""
         with self._using() as connection:
-            now = self._now(connection)
+            now = self.now(connection)
             if limit <= 0 or not connection.execute(SQL["is_due"], {"now": now}).fetchone()[0]:
                 (due,) = connection.execute(SQL["next_change"]).fetchone()
                 return (), FOREVER_S if due is None else due - now
             with self._writing(connection, durable=False) as order:
                 claimed = order.claim(self._owner, limit, now, now + self._visibility_s)
-                received = tuple(self._delivery(connection, each, now) for each in claimed)
+                received = self._deliveries(connection, claimed, now)
                 killpoint("queue.before-receive-commit")
             killpoint("queue.after-receive-commit")
             return received, 0.0
 
-    def _delivery(self, connection: sqlite3.Connection, claimed: Claimed, now: float) -> Delivery:
-        columns = connection.execute(SQL["delivery"], (claimed.place,)).fetchone()
-        key = f"{claimed.place}:{columns[0]}"
-        return delivery_of(Receipt(self._owner, now, place_of(key, claimed.number)), columns)
+    def _deliveries(
+        self, connection: sqlite3.Connection, claimed: Sequence[Claimed], now: float
+    ) -> tuple[Delivery, ...]:
+        found = of_strangers(connection, SQL["deliveries"], json.dumps([each.place for each in claimed]))
+        columns = {place: rest for place, *rest in found}
+        receipts = [
+            Receipt(self._owner, now, place_of(f"{each.place}:{columns[each.place][0]}", each.number))
+            for each in claimed
+        ]
+        return tuple(delivery_of(one, columns[each.place]) for one, each in zip(receipts, claimed, strict=True))
 
     # -- the connection ------------------------------------------------------------------------------------------------
 
@@ -156,18 +169,17 @@ class SqliteTransport:
             try:
                 yield self._connected()
             except sqlite3.Error as error:
-                raise QUEUE.meaning(error, self._path) from error
+                raise self._kind.meaning(error, self.path) from error
 
     def _connected(self) -> sqlite3.Connection:
-        QUEUE.refuse_after_fork(self._path)
-        if self._connection is not None and identity(self._path) != self._file:
+        self._kind.refuse_after_fork(self.path)
+        if self._connection is not None and identity(self.path) != self._file:
             self._drop()
-            raise TERMS.unavailable(f"{self._path} was removed or replaced; it is opened anew at the next call")
+            raise TERMS.unavailable(f"{self.path} was removed or replaced; it is opened anew at the next call")
         if self._connection is None:
-            connection = self._connect(self._path)
-            QUEUE.insist(connection, self._path, "busy_timeout", round(PATIENCE_S * 1000))
-            connection.text_factory = lambda raw: raw.decode("utf-8", "surrogateescape")
-            self._connection, self._file, self._durable = connection, identity(self._path), True
+            connection = self._connect(self.path)
+            self._kind.insist(connection, self.path, "busy_timeout", round(PATIENCE_S * 1000))
+            self._connection, self._file, self._durable = connection, identity(self.path), True
         return self._connection
 
     def _drop(self) -> None:
@@ -178,19 +190,21 @@ class SqliteTransport:
     @contextlib.contextmanager
     def _writing(self, connection: sqlite3.Connection, *, durable: bool) -> Iterator[Order]:
         """A transaction. Of one that is not durable a power cut may take the last moments, but never a part."""
-        if durable is not self._durable:
-            connection.execute(f"PRAGMA synchronous = {'FULL' if durable else 'NORMAL'}")
-            self._durable = durable
-        connection.execute("BEGIN IMMEDIATE")
-        try:
-            yield Order(connection)
-            connection.execute("COMMIT")
-        except BaseException:
-            if connection.in_transaction:
-                connection.execute("ROLLBACK")
-            raise
+        with taking(self._turn, PATIENCE_S):
+            if durable is not self._durable:
+                connection.execute(f"PRAGMA synchronous = {'FULL' if durable else 'NORMAL'}")
+                self._durable = durable
+            connection.execute("BEGIN IMMEDIATE")
+            try:
+                yield Order(connection)
+                connection.execute("COMMIT")
+            except BaseException:
+                if connection.in_transaction:
+                    connection.execute("ROLLBACK")
+                raise
 
-    def _now(self, connection: sqlite3.Connection) -> float:
+    def now(self, connection: sqlite3.Connection) -> float:
+        """Unix seconds."""
         now = None if self._clock is None else self._clock()
         return float(connection.execute(SQL["now"], {"now": now}).fetchone()[0])
 
@@ -198,8 +212,8 @@ class SqliteTransport:
 class _Watch:
     """Sees that somebody has committed something, on a connection of its own."""
 
-    def __init__(self, path: Path) -> None:
-        self._path, self._seen = path, 0
+    def __init__(self, path: Path, kind: FileKind[FleetError]) -> None:
+        self._path, self._kind, self._seen = path, kind, 0
         self._connection: sqlite3.Connection | None = None
 
     def look(self) -> None:
@@ -214,7 +228,7 @@ class _Watch:
                 if closed.wait(min(STEP_S, left)):
                     return
         except sqlite3.Error as error:
-            raise QUEUE.meaning(error, self._path) from error
+            raise self._kind.meaning(error, self._path) from error
 
     def close(self) -> None:
         if self._connection is not None:
@@ -222,15 +236,36 @@ class _Watch:
 
     def _counter(self) -> int:
         if self._connection is None:
-            self._connection = QUEUE.connect_to_read(self._path)
+            self._connection = self._kind.connect_to_read(self._path)
         (count,) = self._connection.execute("PRAGMA data_version").fetchone()
         return int(count)
 
 
-def _look(connection: sqlite3.Connection, envelopes: Sequence[AgentTurnEnvelope]) -> tuple[int, set[str]]:
-    """The depth, and which of these are there."""
-    ids = json.dumps([envelope.job_id for envelope in envelopes])
-    known = {job_id for (job_id,) in connection.execute(SQL["known"], (ids,))}
+# -- in a transaction of the caller's, on a file that has the tables of a queue ----------------------------------------
+
+
+def put(
+    connection: sqlite3.Connection,
+    envelopes: Sequence[AgentTurnEnvelope],
+    now: Callable[[sqlite3.Connection], float],
+) -> None:
+    """They are new, and there is room for them."""
+    connection.executemany(SQL["put"], map(values_of, envelopes))
+    Order(connection).fold_many(now)
+
+
+def acknowledge(
+    connection: sqlite3.Connection, receipts: Sequence[Receipt], now: Callable[[sqlite3.Connection], float]
+) -> list[bool]:
+    """Of each, whether its delivery goes with this."""
+    gone = [connection.execute(SQL["acknowledge"], _claim_of(each)).rowcount > 0 for each in receipts]
+    Order(connection).fold_many(now)
+    return gone
+
+
+def look(connection: sqlite3.Connection, ids: Sequence[str]) -> tuple[int, set[str]]:
+    """The depth, and which of these jobs are there."""
+    known = {job_id for (job_id,) in connection.execute(SQL["known"], (json.dumps(ids),))}
     return int(connection.execute(SQL["depth"]).fetchone()[0]), known
 
 

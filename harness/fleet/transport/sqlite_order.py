@@ -10,9 +10,10 @@ Everything here happens within a transaction of the caller's that may write.
 
 from __future__ import annotations
 
+import json
 import math
 import sqlite3
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import attrs
@@ -49,6 +50,7 @@ class Order:
     """On an open connection."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:
+        self._connection = connection
         self._do = connection.execute
         self._many = connection.executemany
 
@@ -58,15 +60,17 @@ class Order:
         self._change(now)
         (number,) = self._do(SQL["last_claim"]).fetchone()
         claimed: list[Claimed] = []
+        tenants: dict[str, int] = {}
         while len(claimed) < limit and (lane := self._do(SQL["next_lane"]).fetchone()) is not None:
             tenant, class_, group, place = lane
             number += 1
             self._do(SQL["claim_entry"], {"place": place, "owner": owner, "now": now, "number": number, "until": until})
             self._do(SQL["serve_group"], {"grp": group, "number": number})
-            self._do(SQL["serve_tenant"], {"tenant": tenant, "number": number})
-            self._do(SQL["serve_lanes"], {"tenant": tenant, "number": number})
-            self._refresh_lane(tenant, class_)
+            self._do(SQL["serve_other_lanes"], {"tenant": tenant, "class": class_, "number": number})
+            tenants[tenant] = number
+            self._refresh_lane(tenant, class_, number)
             claimed.append(Claimed(place, number))
+        self._many(SQL["serve_tenant"], [{"tenant": name, "number": last} for name, last in tenants.items()])
         self._do(SQL["note_claims"], (number,))
         return claimed
 
@@ -76,18 +80,18 @@ class Order:
         self._refresh(group for found in groups if found for group in found)
         return [found is not None for found in groups]
 
-    def fold_many(self, now: float) -> None:
+    def fold_many(self, now: Callable[[sqlite3.Connection], float]) -> None:
         """If there are many notes."""
         (count,) = self._do(SQL["count_notes"]).fetchone()
         if count >= FOLD_AT:
-            self.fold(now)
+            self.fold(now(self._connection))
 
     def fold(self, now: float) -> None:
         """Work off the notes."""
         notes = self._do(SQL["notes"]).fetchall()
         if not notes:
             return
-        come = {row[0]: _entry(row, now) for row in self._do(SQL["noted"])}
+        come = {row[0]: _entry(row, now) for row in of_strangers(self._connection, SQL["noted"])}
         tenants, groups = _tallies(notes, come)
         self._many(SQL["remove_entry"], [(place,) for place in {note[0] for note in notes}])
         self._many(SQL["add_entry"], come.values())
@@ -124,23 +128,33 @@ class Order:
 
     def _refresh(self, groups: Iterable[str]) -> None:
         """Whatever follows from a change to these groups or to entries of theirs."""
-        lanes = set()
-        for group in groups:
-            tenant, before = self._do(SQL["find_group"], (group,)).fetchone()
-            first = self._do(SQL["first_of_group"], {"grp": group}).fetchone() or (None,) * 5
-            self._do(SQL["set_group"], (*first, group))
-            lanes |= {(tenant, class_) for class_ in (before, first[0]) if class_ is not None}
-        for tenant, class_ in lanes:
+        names = list(groups)
+        if not names:
+            return
+        meant = (json.dumps(names),)
+        before = self._do(SQL["lanes_of_groups"], meant).fetchall()
+        self._many(SQL["set_group"], [(name,) for name in names])
+        for tenant, class_ in {*before, *self._do(SQL["lanes_of_groups"], meant).fetchall()}:
             self._refresh_lane(tenant, class_)
 
-    def _refresh_lane(self, tenant: str, class_: int) -> None:
+    def _refresh_lane(self, tenant: str, class_: int, served: int | None = None) -> None:
+        """`served`: by which claim the tenant was, if that is not written down yet."""
         lane = {"tenant": tenant, "class": class_}
         first = self._do(SQL["first_of_lane"], lane).fetchone()
         if first is None:
             self._do(SQL["remove_lane"], lane)
         else:
             names = ("deadline", "enqueued_at", "job_id", "grp", "place")
-            self._do(SQL["set_lane"], {**lane, **dict(zip(names, first, strict=True))})
+            self._do(SQL["set_lane"], {**lane, "served": served, **dict(zip(names, first, strict=True))})
+
+
+def of_strangers(connection: sqlite3.Connection, statement: str, *values: str) -> list[Any]:
+    """Rows whose texts anybody may have written: what is no UTF-8 is kept as it is, by surrogates."""
+    factory, connection.text_factory = connection.text_factory, lambda raw: raw.decode("utf-8", "surrogateescape")
+    try:
+        return connection.execute(statement, values).fetchall()
+    finally:
+        connection.text_factory = factory
 
 
 def _entry(row: Sequence[Any], now: float) -> dict[str, Any]:

@@ -34,7 +34,9 @@ SELECT min(changes_at) FROM agent_dispatch_entry WHERE changes_at IS NOT NULL
 
 -- name: count_notes
 -- At most: those that are gone leave gaps.
-SELECT coalesce(max(number) - min(number) + 1, 0) FROM agent_dispatch_note
+SELECT coalesce(
+    (SELECT max(number) FROM agent_dispatch_note) - (SELECT min(number) FROM agent_dispatch_note) + 1, 0
+)
 
 -- name: notes
 SELECT note.place, note.change, entry.tenant, entry.grp
@@ -92,17 +94,21 @@ UPDATE agent_dispatch_entry SET changes_at = :until
 WHERE place = :place AND state = 2 AND number = :number AND owner = :owner AND claimed_at = :claimed_at
     AND EXISTS (SELECT 1 FROM agent_dispatch_queue AS queue WHERE queue.place = agent_dispatch_entry.place)
 
--- name: find_group
-SELECT tenant, class FROM agent_dispatch_group WHERE grp = ?
-
--- name: first_of_group
-SELECT class, deadline, enqueued_at, job_id, place FROM agent_dispatch_entry
-WHERE grp = :grp AND state = 0
-    AND NOT EXISTS (SELECT 1 FROM agent_dispatch_entry AS out WHERE out.grp = :grp AND out.state = 2)
-ORDER BY class, deadline, enqueued_at, job_id LIMIT 1
+-- name: lanes_of_groups
+-- The groups come as a JSON array.
+SELECT DISTINCT tenant, class FROM agent_dispatch_group
+WHERE grp IN (SELECT value FROM json_each(?)) AND class IS NOT NULL
 
 -- name: set_group
-UPDATE agent_dispatch_group SET class = ?, deadline = ?, enqueued_at = ?, job_id = ?, place = ? WHERE grp = ?
+-- To its first delivery, or to none.
+UPDATE agent_dispatch_group SET (class, deadline, enqueued_at, job_id, place) = (
+    SELECT entry.class, entry.deadline, entry.enqueued_at, entry.job_id, entry.place
+    FROM agent_dispatch_entry AS entry
+    WHERE entry.grp = ?1 AND entry.state = 0
+        AND NOT EXISTS (SELECT 1 FROM agent_dispatch_entry AS out WHERE out.grp = ?1 AND out.state = 2)
+    ORDER BY entry.class, entry.deadline, entry.enqueued_at, entry.job_id LIMIT 1
+)
+WHERE grp = ?1
 
 -- name: first_of_lane
 SELECT deadline, enqueued_at, job_id, grp, place FROM agent_dispatch_group
@@ -115,7 +121,7 @@ DELETE FROM agent_dispatch_lane WHERE tenant = :tenant AND class = :class
 -- name: set_lane
 INSERT INTO agent_dispatch_lane (tenant, class, served, deadline, enqueued_at, job_id, grp, place)
 VALUES (
-    :tenant, :class, (SELECT served FROM agent_dispatch_tenant WHERE tenant = :tenant),
+    :tenant, :class, coalesce(:served, (SELECT served FROM agent_dispatch_tenant WHERE tenant = :tenant)),
     :deadline, :enqueued_at, :job_id, :grp, :place
 )
 ON CONFLICT (tenant, class) DO UPDATE SET
@@ -143,9 +149,9 @@ UPDATE agent_dispatch_group SET served = :number, class = NULL WHERE grp = :grp
 -- name: serve_tenant
 UPDATE agent_dispatch_tenant SET served = :number WHERE tenant = :tenant
 
--- name: serve_lanes
-UPDATE agent_dispatch_lane SET served = :number WHERE tenant = :tenant
+-- name: serve_other_lanes
+UPDATE agent_dispatch_lane SET served = :number WHERE tenant = :tenant AND class <> :class
 
--- name: delivery
-SELECT job_id, session_id, kind, payload_ref, tenant, priority, deadline, attempt, enqueued_at
-FROM agent_dispatch_queue WHERE place = ?
+-- name: deliveries
+SELECT place, job_id, session_id, kind, payload_ref, tenant, priority, deadline, attempt, enqueued_at
+FROM agent_dispatch_queue WHERE place IN (SELECT value FROM json_each(?))
