@@ -23,7 +23,7 @@ from benchmarks.fencing.sabotage import NAME as SABOTAGE
 from benchmarks.fencing.workers import Workers
 from harness.fleet.commands import Cancel
 from harness.fleet.errors import FleetUnavailableError, QueueFullError, WrongStateError
-from harness.fleet.opening import open_authority, open_transport
+from harness.fleet.opening import open_fleet
 from harness.fleet.ports import Authority, Transport
 from harness.fleet.queue import TurnQueue
 from harness.fleet.settings import FleetSettings
@@ -89,12 +89,10 @@ def _played(
     with tempfile.TemporaryDirectory(prefix="fencing-") as inside, grounds_of(kind, Path(inside), MAX_DEPTH) as grounds:
         folder = Path(inside)
         settings = FleetSettings.of(grounds.direct)
-        with (
-            contextlib.closing(open_authority(settings)) as authority,
-            contextlib.closing(open_transport(settings)) as transport,
-        ):
+        with contextlib.closing(open_fleet(settings)) as fleet:
+            transport = fleet.transport
             workers = Workers(folder, {**grounds.environ, SABOTAGE: sabotage})
-            submitter = _Submitter(authority, TurnQueue(authority, transport, MAX_DEPTH), turns, rng.randrange(2**32))
+            submitter = _Submitter(fleet.authority, fleet.queue, turns, rng.randrange(2**32))
             try:
                 for _ in range(WORKERS):
                     workers.start()
