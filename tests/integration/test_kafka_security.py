@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from confluent_kafka.admin import (
+    AdminClient,
+    ScramCredentialInfo,
+    ScramMechanism,
+    UserScramCredentialUpsertion,
+)
 
 from harness.fleet.doctor import Standing, findings
 from harness.fleet.errors import FleetBrokenError, FleetError, FleetUnavailableError, InvalidSettingError
@@ -149,19 +156,31 @@ def test_a_key_of_another_certificate_is_told(secured: SecuredServer, capfd: pyt
     assert told.name == "KAFKA_SSL_KEY_LOCATION"
 
 
-def test_a_member_outlives_a_restart_of_what_lets_it_in(secured: SecuredServer) -> None:
+def test_a_restart_ends_the_member_whose_password_is_another_by_now_and_no_other(secured: SecuredServer) -> None:
     """A server that is not yet back refuses nobody for good."""
-    transport = opened(by_password(secured))
-    try:
-        assert transport.put_many([turn("before")], 10) == (True,)
-        (before,) = transport.receive(1, LIMIT_S)
-        assert transport.acknowledge([before.receipt]) == (None,)
+    leaver = "leaver"
+    admin = AdminClient({"bootstrap.servers": secured.server.bootstrap, "log_level": 0})
+    info = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, 4096)
+    let_in, shut_out = (UserScramCredentialUpsertion(leaver, info, word.encode()) for word in (PASSWORD, "mellon"))
+    admin.alter_user_scram_credentials([let_in])[leaver].result(LIMIT_S)
+    with contextlib.ExitStack() as after:
+        staying, leaving = (
+            after.enter_context(contextlib.closing(opened(by_password(secured) | more)))
+            for more in ({}, {"KAFKA_SASL_USERNAME": leaver})
+        )
+        for transport in (staying, leaving):
+            assert transport.put_many([turn("before")], 10) == (True,)
+            (before,) = transport.receive(1, LIMIT_S)
+            assert transport.acknowledge([before.receipt]) == (None,)
+        admin.alter_user_scram_credentials([shut_out])[leaver].result(LIMIT_S)
         secured.server.crash()
         secured.server.start()
-        assert transport.put_many([turn("after")], 10) == (True,)
-        assert names(transport.receive(1, LIMIT_S)) == ["after"]
-    finally:
-        transport.close()
+        assert staying.put_many([turn("after")], 10) == (True,)
+        assert names(staying.receive(1, LIMIT_S)) == ["after"]
+        with pytest.raises(FleetBrokenError, match="it refuses who we are"):
+            while True:
+                with contextlib.suppress(FleetUnavailableError):
+                    leaving.receive(1, 1.0)
 
 
 def test_the_doctor_says_what_is_wrong_with_who_we_are(secured: SecuredServer, tmp_path: Path) -> None:

@@ -10,7 +10,8 @@ import pytest
 
 from benchmarks.fencing import checker
 from benchmarks.fencing.checker import Evidence, Row, judge
-from benchmarks.fencing.notes import Ledger, Note, read
+from benchmarks.fencing.deliveries import Handed, handed
+from benchmarks.fencing.notes import Ledger, Note, holders, read
 
 
 def note(item: str, epoch: int, token: int, what: str, number: int, at: float, pid: int = 1) -> Note:
@@ -88,3 +89,19 @@ def test_the_judge_shares_no_code_with_what_it_judges() -> None:
     named = [alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names]
     named += [node.module or "" for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
     assert not [name for name in named if name.partition(".")[0] in ("harness", "dispatch", "listsched")]
+
+
+@pytest.mark.parametrize(
+    ("count", "since", "expected"),
+    [(2, 0.0, {1}), (3, 0.0, {2}), (3, 5.5, set()), (5, 0.0, set()), (6, 0.0, {1}), (7, 0.0, set())],
+)
+def test_who_wrote_last_of_what_is_not_done_holds_it(count: int, since: float, expected: set[int]) -> None:
+    assert holders(NOTES[:count], since) == expected
+
+
+def test_deliveries_are_counted_by_record_and_by_job(tmp_path: Path) -> None:
+    assert handed(tmp_path / "none") == Handed(0, 0, 0)
+    path = tmp_path / "deliveries"
+    path.write_text("1@0:a\n1@1:b\n1@1:b\n2@0:a\n1@2:c")
+    assert handed(path) == Handed(4, 3, 2)
+    assert handed(path).again == 2
