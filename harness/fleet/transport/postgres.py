@@ -68,7 +68,7 @@ class PostgresTransport:
         killpoint("queue.before-put")
         there = {name for (name,) in self._write("put", *put_values(envelopes, limit), hint=_WAKE)}
         killpoint("queue.after-put")
-        self._work_off(len(envelopes))
+        self.work_off(len(envelopes))
         return tuple(envelope.job_id in there for envelope in envelopes)
 
     def receive(self, limit: int, wait_s: float) -> tuple[Delivery, ...]:
@@ -122,7 +122,7 @@ class PostgresTransport:
     def depth(self) -> int:
         depth = self._read("depth")
         if depth is None:  # a crash took all that is not logged
-            self._write("rebuild")
+            self._write("count")
             depth = self._read("depth")
         assert isinstance(depth, int), depth
         return depth
@@ -166,8 +166,9 @@ class PostgresTransport:
         seconds = self._read("next_change", self._now())
         return seconds if isinstance(seconds, float) else LOOK_S
 
-    def _work_off(self, put: int) -> None:
-        """After much that was put, so that no receiver finds a hundred thousand notes."""
+    def work_off(self, put: int) -> None:
+        """Told of how many were put, here or in somebody else's transaction. It does something after much that was put,
+        so that no receiver finds a hundred thousand notes."""
         self._put += put
         if self._put >= WORK_OFF_AT:
             self._put = 0

@@ -5,8 +5,8 @@
 -- name: depth
 SELECT agent_dispatch.queue_depth()
 
--- name: rebuild
-SELECT agent_dispatch.queue_rebuild()
+-- name: count
+SELECT agent_dispatch.queue_count()
 
 -- name: put
 SELECT agent_dispatch.queue_put(

@@ -1,9 +1,11 @@
 -- A queue of deliveries, and beside it what is needed to tell at once which one is next.
 --
 -- Only `agent_dispatch_queue` is written by those who put and acknowledge, who may be anybody, and only it is logged.
--- All else follows from it, save who was served when, and is made anew after a crash has emptied it (`queue_rebuild`).
+-- All else follows from it, save who was served when, and is made anew after a crash has emptied it (`queue_count`,
+-- `queue_rebuild`).
 -- Triggers note what came and went. A receiver, before it claims, works the notes off; receivers do so one at a time, so
--- that the tables of the order have one writer, and those who put or acknowledge never wait for them.
+-- that the tables of the order have one writer, and those who put or acknowledge never wait for them. Most statements
+-- look one row up by its key, and say so: nobody knows how many rows there will be when they are planned.
 --
 -- Beside a snapshot that somebody keeps open dead rows can't be removed, and whoever looks for the first row of an index
 -- wades through those that were first before. So nothing is looked for where it was before: notes and steps from the
@@ -41,17 +43,17 @@ CREATE UNLOGGED TABLE agent_dispatch.queue_step (
 
 CREATE INDEX queue_step_transaction ON agent_dispatch.queue_step (transaction);
 
--- What came (1) and went (-1), in order; what was rewritten came and went.
+-- What came (1) and went (-1, and then there is no more to say), in order; what was rewritten came and went.
 CREATE UNLOGGED TABLE agent_dispatch.queue_note (
     number bigint GENERATED ALWAYS AS IDENTITY,
     transaction xid8 NOT NULL DEFAULT pg_current_xact_id(),
     change integer NOT NULL,
     job_id text COLLATE "C" NOT NULL,
-    tenant uuid NOT NULL,
-    grp uuid NOT NULL,
-    priority integer NOT NULL,
-    deadline double precision NOT NULL,
-    enqueued_at double precision NOT NULL
+    tenant uuid,
+    grp uuid,
+    priority integer,
+    deadline double precision,
+    enqueued_at double precision
 );
 
 CREATE INDEX queue_note_transaction ON agent_dispatch.queue_note (transaction);
@@ -67,28 +69,32 @@ CREATE UNLOGGED TABLE agent_dispatch.queue_order (
     size bigint NOT NULL
 );
 
--- When whom a claim served last, by its number; 0 is never. `size` counts queued deliveries: with the last, it goes.
+-- When a claim served a tenant last, by its number: of each that was served, and has a group still.
 CREATE UNLOGGED TABLE agent_dispatch.queue_tenant (
     gen bigint NOT NULL,
     tenant uuid NOT NULL,
-    served bigint NOT NULL DEFAULT 0,
-    size bigint NOT NULL,
+    served bigint NOT NULL,
     PRIMARY KEY (gen, tenant)
 );
 
--- A fairness group. With a delivery that may be handed out, and none that is out, it is ready: the columns from `class`
--- on are those of its first. `class` is the priority, less 4 where the deadline has passed.
+-- A fairness group: since when (the version of the order, and the number of the note) it is there, how many deliveries it
+-- has (with the last, it goes), when it was served last (0 is never), and whether one of it is out. With one that may be
+-- handed out, and none that is out, it is ready: the columns from `class` on are those of its first. `class` is the
+-- priority, less 4 where the deadline has passed.
 CREATE UNLOGGED TABLE agent_dispatch.queue_group (
     gen bigint NOT NULL,
-    grp uuid NOT NULL,
     tenant uuid NOT NULL,
+    grp uuid NOT NULL,
+    version bigint NOT NULL,
+    came bigint NOT NULL,
+    size bigint NOT NULL DEFAULT 1,
     served bigint NOT NULL DEFAULT 0,
-    size bigint NOT NULL,
+    is_out boolean NOT NULL DEFAULT false,
     class integer,
     deadline double precision,
     enqueued_at double precision,
     job_id text COLLATE "C",
-    PRIMARY KEY (gen, grp)
+    PRIMARY KEY (gen, tenant, grp)
 );
 
 CREATE INDEX queue_group_ready ON agent_dispatch.queue_group (gen, tenant, class, served, deadline, enqueued_at, job_id)
@@ -109,32 +115,34 @@ CREATE UNLOGGED TABLE agent_dispatch.queue_lane (
 
 CREATE INDEX queue_lane_next ON agent_dispatch.queue_lane (gen, class, served, deadline, enqueued_at, job_id);
 
--- A delivery as the order knows it. State 0: it waits; 1: it is not due yet; 2: it is out, by claim `number` of `owner`.
--- `changes_at` is when time alone changes something about it; only then `gen` means anything. A deadline that is none is
--- infinite.
+-- A delivery as the order knows it. It is out, by claim `number` of `owner`; or it waits, and has the class that its group
+-- would have if it were the first; or it is not due. The next of a group is looked for among those that are listed: one
+-- that is alone in its group from the beginning isn't, until it has company or is let go. `changes_at` is when time alone
+-- changes something about it; only then `gen` means anything. A deadline that is none is infinite. `surplus`: it came so
+-- often before it went, as what is rewritten does.
 CREATE UNLOGGED TABLE agent_dispatch.queue_entry (
     job_id text COLLATE "C" NOT NULL PRIMARY KEY,
     tenant uuid NOT NULL,
     grp uuid NOT NULL,
     priority integer NOT NULL,
-    class integer NOT NULL,
+    class integer,
     deadline double precision NOT NULL,
     enqueued_at double precision NOT NULL,
-    state integer NOT NULL DEFAULT 0,
+    is_listed boolean NOT NULL,
     owner text NOT NULL DEFAULT '',
     claimed_at double precision NOT NULL DEFAULT 0,
     number bigint NOT NULL DEFAULT 0,
     changes_at double precision,
-    gen bigint NOT NULL
+    gen bigint NOT NULL,
+    surplus integer NOT NULL DEFAULT 0
 );
 
-CREATE INDEX queue_entry_waiting ON agent_dispatch.queue_entry (grp, class, deadline, enqueued_at, job_id)
-    WHERE state = 0;
-CREATE UNIQUE INDEX queue_entry_out ON agent_dispatch.queue_entry (grp) WHERE state = 2;
+CREATE INDEX queue_entry_listed ON agent_dispatch.queue_entry (grp, class, deadline, enqueued_at, job_id)
+    WHERE is_listed AND class IS NOT NULL;
 CREATE INDEX queue_entry_changing ON agent_dispatch.queue_entry (gen, changes_at) WHERE changes_at IS NOT NULL;
 
--- Two locks, for the length of a transaction: the first for who admits, the second for who changes the order. Whoever
--- takes both takes them in this order. A third is held, shared, by each receiver that waits.
+-- Two locks, for the length of a transaction: the first for who admits, the second for who changes the order. Nothing
+-- here takes both. A third is held, shared, by each receiver that waits.
 CREATE FUNCTION agent_dispatch.queue_lock(which integer) RETURNS bigint LANGUAGE sql IMMUTABLE AS $$
     SELECT 7018690069354607360 + which
 $$;
@@ -150,6 +158,9 @@ CREATE FUNCTION agent_dispatch.queue_now(given double precision) RETURNS double 
 $$;
 
 CREATE FUNCTION agent_dispatch.queue_changed() RETURNS trigger LANGUAGE plpgsql AS $$
+DECLARE
+    came bigint := 0;
+    went bigint := 0;
 BEGIN
     IF TG_OP <> 'DELETE' THEN
         INSERT INTO agent_dispatch.queue_note (change, job_id, tenant, grp, priority, deadline, enqueued_at)
@@ -158,17 +169,14 @@ BEGIN
             CASE WHEN n.priority BETWEEN 0 AND 3 THEN n.priority ELSE 3 END,
             coalesce(n.deadline, 'Infinity'), coalesce(n.enqueued_at, 0)
         FROM new_rows AS n;
+        GET DIAGNOSTICS came = ROW_COUNT;
     END IF;
     IF TG_OP <> 'INSERT' THEN
-        INSERT INTO agent_dispatch.queue_note (change, job_id, tenant, grp, priority, deadline, enqueued_at)
-        SELECT -1, o.job_id, agent_dispatch.queue_reference(o.tenant, NULL),
-            agent_dispatch.queue_reference(o.tenant, coalesce(nullif(o.session_id, ''), o.job_id)), 0, 0, 0
-        FROM old_rows AS o;
+        INSERT INTO agent_dispatch.queue_note (change, job_id) SELECT -1, job_id FROM old_rows;
+        GET DIAGNOSTICS went = ROW_COUNT;
     END IF;
-    IF TG_OP = 'INSERT' THEN
-        INSERT INTO agent_dispatch.queue_step (step) SELECT count(*) FROM new_rows HAVING count(*) > 0;
-    ELSIF TG_OP = 'DELETE' THEN
-        INSERT INTO agent_dispatch.queue_step (step) SELECT -count(*) FROM old_rows HAVING count(*) > 0;
+    IF came <> went THEN
+        INSERT INTO agent_dispatch.queue_step (step) VALUES (came - went);
     END IF;
     RETURN NULL;
 END
@@ -194,37 +202,41 @@ $$;
 CREATE OR REPLACE TRIGGER queue_emptied AFTER TRUNCATE ON agent_dispatch.agent_dispatch_queue
     FOR EACH STATEMENT EXECUTE FUNCTION agent_dispatch.queue_emptied();
 
--- Make all that is not logged anew, if it is gone. What was committed meanwhile is either among the rows seen here, and
--- its notes go, or it isn't, and they stay: one snapshot decides.
-CREATE FUNCTION agent_dispatch.queue_rebuild() RETURNS void LANGUAGE plpgsql AS $$
-DECLARE
-    beginning xid8;
+-- Make the depth anew, if it is gone. What was committed meanwhile is either among the rows seen here, and its steps go,
+-- or it isn't, and they stay: one snapshot decides.
+CREATE FUNCTION agent_dispatch.queue_count() RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
-    IF (SELECT max(version) FROM agent_dispatch.queue_order) IS NOT NULL THEN
-        RETURN;
-    END IF;
     PERFORM pg_advisory_xact_lock(agent_dispatch.queue_lock(1));
-    PERFORM pg_advisory_xact_lock(agent_dispatch.queue_lock(2));
-    IF (SELECT max(version) FROM agent_dispatch.queue_order) IS NOT NULL THEN
+    IF EXISTS (SELECT 1 FROM agent_dispatch.queue_depth) THEN
         RETURN;
     END IF;
-    beginning := pg_snapshot_xmin(pg_current_snapshot());
-    WITH queued AS MATERIALIZED (
-        SELECT * FROM agent_dispatch.agent_dispatch_queue
-    ), no_notes AS (
+    WITH no_steps AS (DELETE FROM agent_dispatch.queue_step)
+    INSERT INTO agent_dispatch.queue_depth (version, depth, since)
+    SELECT 1, count(*), pg_snapshot_xmin(pg_current_snapshot()) FROM agent_dispatch.agent_dispatch_queue;
+END
+$$;
+
+-- Make the order anew, if it is gone, in the same way; notes that stay follow those that are made here.
+CREATE FUNCTION agent_dispatch.queue_rebuild(OUT state agent_dispatch.queue_order) LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM pg_advisory_xact_lock(agent_dispatch.queue_lock(2));
+    SELECT * INTO state FROM agent_dispatch.queue_order ORDER BY version DESC LIMIT 1;
+    IF FOUND THEN
+        RETURN;
+    END IF;
+    WITH no_notes AS (
         DELETE FROM agent_dispatch.queue_note
-    ), no_steps AS (
-        DELETE FROM agent_dispatch.queue_step
     ), noted AS (
-        INSERT INTO agent_dispatch.queue_note (change, job_id, tenant, grp, priority, deadline, enqueued_at)
-        SELECT 1, q.job_id, agent_dispatch.queue_reference(q.tenant, NULL),
+        INSERT INTO agent_dispatch.queue_note
+            (number, change, job_id, tenant, grp, priority, deadline, enqueued_at) OVERRIDING SYSTEM VALUE
+        SELECT -row_number() OVER (), 1, q.job_id, agent_dispatch.queue_reference(q.tenant, NULL),
             agent_dispatch.queue_reference(q.tenant, coalesce(nullif(q.session_id, ''), q.job_id)),
             CASE WHEN q.priority BETWEEN 0 AND 3 THEN q.priority ELSE 3 END,
             coalesce(q.deadline, 'Infinity'), coalesce(q.enqueued_at, 0)
-        FROM queued AS q
+        FROM agent_dispatch.agent_dispatch_queue AS q
     )
-    INSERT INTO agent_dispatch.queue_depth (version, depth, since) SELECT 1, count(*), beginning FROM queued;
-    INSERT INTO agent_dispatch.queue_order (version, claims, since, gen, moves, size) VALUES (1, 0, beginning, 1, 0, 0);
+    INSERT INTO agent_dispatch.queue_order (version, claims, since, gen, moves, size)
+    VALUES (1, 0, pg_snapshot_xmin(pg_current_snapshot()), 1, 0, 0) RETURNING * INTO state;
 END
 $$;
 
@@ -241,75 +253,74 @@ $$;
 -- The depth, to who admits, alone. If there are many steps by now they are folded into it.
 CREATE FUNCTION agent_dispatch.queue_add_up() RETURNS bigint LANGUAGE plpgsql AS $$
 DECLARE
-    newest agent_dispatch.queue_depth;
-    beginning xid8 := pg_snapshot_xmin(pg_current_snapshot());
+    newest bigint;
+    beginning xid8;
     steps bigint;
     total bigint;
 BEGIN
-    SELECT * INTO newest FROM agent_dispatch.queue_depth ORDER BY version DESC LIMIT 1;
-    SELECT count(*), coalesce(sum(step), 0) INTO steps, total
-    FROM agent_dispatch.queue_step WHERE transaction >= newest.since;
-    IF steps < 50 THEN
-        RETURN newest.depth + total;
+    SELECT d.version, d.since, d.depth + s.total, s.steps INTO newest, beginning, total, steps
+    FROM (SELECT * FROM agent_dispatch.queue_depth ORDER BY version DESC LIMIT 1) AS d CROSS JOIN LATERAL (
+        SELECT count(*) AS steps, coalesce(sum(step), 0) AS total
+        FROM agent_dispatch.queue_step WHERE transaction >= d.since
+    ) AS s;
+    IF steps >= 50 THEN
+        WITH gone AS (DELETE FROM agent_dispatch.queue_step WHERE transaction >= beginning RETURNING step)
+        UPDATE agent_dispatch.queue_depth AS d
+        SET version = newest + 1, depth = d.depth + s.total, since = pg_snapshot_xmin(pg_current_snapshot())
+        FROM (SELECT sum(step) AS total FROM gone) AS s WHERE d.version = newest
+        RETURNING d.depth INTO total;
     END IF;
-    WITH gone AS (
-        DELETE FROM agent_dispatch.queue_step WHERE transaction >= newest.since RETURNING step
-    ), older AS (
-        DELETE FROM agent_dispatch.queue_depth WHERE version = newest.version
-    )
-    INSERT INTO agent_dispatch.queue_depth (version, depth, since)
-    SELECT newest.version + 1, newest.depth + coalesce(sum(step), 0), beginning FROM gone
-    RETURNING depth INTO total;
     RETURN total;
 END
 $$;
 
--- Admit those that are new, in order, as long as there is room. The answer: those that are there now. A refusal takes no
--- lock.
+-- Admit those that are new, in order, as long as there is room. The answer: those that are there now. A refusal waits for
+-- no lock.
 CREATE FUNCTION agent_dispatch.queue_put(
     most bigint, job_ids text[], session_ids text[], kinds text[], payload_refs text[], tenants text[],
     priorities integer[], deadlines double precision[], attempts integer[], times double precision[]
 ) RETURNS SETOF text LANGUAGE plpgsql SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $$
 #variable_conflict use_column
 DECLARE
-    known text[] := ARRAY(SELECT job_id FROM agent_dispatch.agent_dispatch_queue WHERE job_id = ANY (job_ids));
-    came text[] := '{}';
-    depth bigint := agent_dispatch.queue_depth();
-    room bigint;
+    known text[] := '{}';
+    wanted integer := cardinality(job_ids);
+    room bigint := 0;
 BEGIN
-    IF depth IS NULL THEN
-        PERFORM agent_dispatch.queue_rebuild();
-        depth := agent_dispatch.queue_depth();
-    END IF;
-    IF depth < most AND (known = '{}' OR cardinality(known) < (SELECT count(DISTINCT n) FROM unnest(job_ids) AS n)) THEN
+    IF pg_try_advisory_xact_lock(agent_dispatch.queue_lock(1)) THEN
+        room := most - agent_dispatch.queue_add_up();
+    ELSIF coalesce(agent_dispatch.queue_depth() < most, true) THEN
         PERFORM pg_advisory_xact_lock(agent_dispatch.queue_lock(1));
         room := most - agent_dispatch.queue_add_up();
-        WITH put AS (
-            INSERT INTO agent_dispatch.agent_dispatch_queue
-                (job_id, session_id, kind, payload_ref, tenant, priority, deadline, attempt, enqueued_at)
-            SELECT first.job_id, session_id, kind, payload_ref, tenant, priority, nullif(deadline, 'Infinity'), attempt,
-                enqueued_at
-            FROM (
-                SELECT DISTINCT ON (job_id) *
-                FROM unnest(job_ids, session_ids, kinds, payload_refs, tenants, priorities, deadlines, attempts, times)
-                    WITH ORDINALITY AS given (
-                        job_id, session_id, kind, payload_ref, tenant, priority, deadline, attempt, enqueued_at, place
-                    )
-                WHERE NOT EXISTS (
-                    SELECT 1 FROM agent_dispatch.agent_dispatch_queue AS q WHERE q.job_id = given.job_id
-                )
-                ORDER BY job_id, place
-            ) AS first
-            ORDER BY place LIMIT greatest(room, 0)
-            ON CONFLICT (job_id) DO NOTHING
-            RETURNING job_id
-        )
-        SELECT array_agg(job_id) INTO came FROM put;
-        IF came IS NULL OR cardinality(came) < cardinality(job_ids) THEN  -- others may have put the same meanwhile
-            known := ARRAY(SELECT job_id FROM agent_dispatch.agent_dispatch_queue WHERE job_id = ANY (job_ids)) || known;
-        END IF;
     END IF;
-    RETURN QUERY SELECT DISTINCT there FROM unnest(known || came) AS there;
+    IF room IS NULL THEN
+        PERFORM agent_dispatch.queue_count();
+        room := most - agent_dispatch.queue_add_up();
+    END IF;
+    IF room < wanted THEN
+        known := ARRAY(SELECT job_id FROM agent_dispatch.agent_dispatch_queue WHERE job_id = ANY (job_ids));
+    END IF;
+    IF room > 0 THEN
+        INSERT INTO agent_dispatch.agent_dispatch_queue
+            (job_id, session_id, kind, payload_ref, tenant, priority, deadline, attempt, enqueued_at)
+        SELECT job_id, session_id, kind, payload_ref, tenant, priority, nullif(deadline, 'Infinity'), attempt, enqueued_at
+        FROM (
+            SELECT DISTINCT ON (job_id) *
+            FROM unnest(job_ids, session_ids, kinds, payload_refs, tenants, priorities, deadlines, attempts, times)
+                WITH ORDINALITY AS given (
+                    job_id, session_id, kind, payload_ref, tenant, priority, deadline, attempt, enqueued_at, place
+                )
+            WHERE job_id <> ALL (known)
+            ORDER BY job_id, place
+        ) AS first
+        ORDER BY place LIMIT room
+        ON CONFLICT (job_id) DO NOTHING;
+    END IF;
+    IF room >= wanted THEN  -- all are there, by whomever
+        RETURN QUERY SELECT DISTINCT unnest(job_ids);
+    ELSE
+        RETURN QUERY
+        SELECT job_id FROM agent_dispatch.agent_dispatch_queue WHERE job_id = ANY (job_ids) UNION SELECT unnest(known);
+    END IF;
 END
 $$;
 
@@ -320,40 +331,47 @@ CREATE FUNCTION agent_dispatch.queue_acknowledge(
 ) RETURNS TABLE (place bigint, gone boolean, more boolean) LANGUAGE plpgsql SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $$
 #variable_conflict use_column
 DECLARE
-    ours text[];
-    places bigint[];
+    answers bigint;
 BEGIN
-    SELECT array_agg(o.job_id), array_agg(o.place) INTO ours, places
-    FROM agent_dispatch.queue_held(job_ids, owners, times, numbers) AS o;
     RETURN QUERY
-    SELECT r.place, false, false
-    FROM unnest(job_ids) WITH ORDINALITY AS r (job_id, place)
-    JOIN agent_dispatch.agent_dispatch_queue AS q ON q.job_id = r.job_id
-    WHERE places IS NULL OR r.place <> ALL (places);
-    RETURN QUERY
-    WITH deleted AS (
-        DELETE FROM agent_dispatch.agent_dispatch_queue AS q WHERE q.job_id = ANY (ours) RETURNING q.job_id
+    WITH ours AS MATERIALIZED (
+        SELECT * FROM agent_dispatch.queue_held(job_ids, owners, times, numbers)
+    ), deleted AS (
+        DELETE FROM agent_dispatch.agent_dispatch_queue AS q WHERE q.job_id = ANY (ARRAY(SELECT o.job_id FROM ours AS o))
+        RETURNING q.job_id
     )
-    SELECT o.place, true, g.size > 1
-    FROM unnest(ours, places) AS o (job_id, place)
-    JOIN deleted AS d ON d.job_id = o.job_id
-    JOIN agent_dispatch.queue_entry AS e ON e.job_id = d.job_id
-    JOIN agent_dispatch.queue_group AS g ON g.gen = e.gen AND g.grp = e.grp;
+    SELECT o.place, true, coalesce((
+        SELECT g.size > 1 FROM agent_dispatch.queue_group AS g
+        WHERE g.gen = o.gen AND g.tenant = o.tenant AND g.grp = o.grp
+    ), true)
+    FROM deleted AS d JOIN ours AS o ON o.job_id = d.job_id;
+    GET DIAGNOSTICS answers = ROW_COUNT;
+    IF answers < cardinality(job_ids) THEN
+        RETURN QUERY
+        SELECT r.place, false, false
+        FROM unnest(job_ids) WITH ORDINALITY AS r (job_id, place)
+        WHERE (SELECT true FROM agent_dispatch.agent_dispatch_queue AS q WHERE q.job_id = r.job_id);
+    END IF;
 END
 $$;
 
 -- Which of these receipts hold a delivery: no other has an owner. Nobody else claims those meanwhile.
 CREATE FUNCTION agent_dispatch.queue_held(
     job_ids text[], owners text[], times double precision[], numbers bigint[]
-) RETURNS TABLE (job_id text, place bigint, grp uuid) LANGUAGE plpgsql AS $$
+) RETURNS TABLE (place bigint, job_id text, gen bigint, tenant uuid, grp uuid) LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 BEGIN
     RETURN QUERY
-    SELECT e.job_id, r.place, e.grp
-    FROM unnest(job_ids, owners, times, numbers) WITH ORDINALITY AS r (job_id, owner, claimed_at, number, place)
-    JOIN agent_dispatch.queue_entry AS e ON e.job_id = r.job_id AND e.owner = r.owner AND e.number = r.number
-        AND e.claimed_at = r.claimed_at
-    ORDER BY e.job_id, r.place FOR UPDATE OF e;
+    SELECT r.place, e.*
+    FROM (
+        SELECT * FROM unnest(job_ids, owners, times, numbers)
+            WITH ORDINALITY AS given (job_id, owner, claimed_at, number, place)
+        ORDER BY job_id, place
+    ) AS r CROSS JOIN LATERAL (
+        SELECT e.job_id, e.gen, e.tenant, e.grp FROM agent_dispatch.queue_entry AS e
+        WHERE e.job_id = r.job_id AND e.owner = r.owner AND e.number = r.number AND e.claimed_at = r.claimed_at
+        FOR UPDATE
+    ) AS e;
 END
 $$;
 
@@ -369,7 +387,7 @@ DECLARE
 BEGIN
     SELECT array_agg(o.job_id), array_agg(o.place) INTO ours, places
     FROM agent_dispatch.queue_held(job_ids, owners, times, numbers) AS o
-    JOIN agent_dispatch.agent_dispatch_queue AS q ON q.job_id = o.job_id;
+    WHERE (SELECT true FROM agent_dispatch.agent_dispatch_queue AS q WHERE q.job_id = o.job_id);
     UPDATE agent_dispatch.queue_entry SET changes_at = agent_dispatch.queue_now(given_now) + visibility
     WHERE job_id = ANY (ours);
     RETURN QUERY SELECT unnest(places);
@@ -380,166 +398,197 @@ $$;
 CREATE FUNCTION agent_dispatch.queue_give_back(
     job_ids text[], owners text[], times double precision[], numbers bigint[], delay double precision,
     given_now double precision
-) RETURNS SETOF bigint LANGUAGE plpgsql SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $$
+) RETURNS SETOF bigint LANGUAGE plpgsql SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off SET jit = off SET plan_cache_mode = force_generic_plan AS $$
 #variable_conflict use_column
 DECLARE
-    ours text[];
-    places bigint[];
-    groups uuid[];
-    gen bigint;
+    now_gen bigint;
+    held record;
 BEGIN
     PERFORM pg_advisory_xact_lock(agent_dispatch.queue_lock(2));
-    SELECT o.gen INTO gen FROM agent_dispatch.queue_order AS o ORDER BY version DESC LIMIT 1;
-    SELECT array_agg(o.job_id), array_agg(o.place), array_agg(o.grp) INTO ours, places, groups
-    FROM (
-        SELECT job_id, grp, min(place) AS place
-        FROM agent_dispatch.queue_held(job_ids, owners, times, numbers) GROUP BY job_id, grp
-    ) AS o;
-    UPDATE agent_dispatch.queue_entry
-    SET state = 1, owner = '', number = 0, changes_at = agent_dispatch.queue_now(given_now) + delay
-    WHERE job_id = ANY (ours);
-    PERFORM agent_dispatch.queue_refresh(gen, groups);
-    RETURN QUERY SELECT unnest(places);
+    SELECT gen INTO now_gen FROM agent_dispatch.queue_order ORDER BY version DESC LIMIT 1;
+    FOR held IN
+        SELECT job_id, tenant, grp, min(place) AS place
+        FROM agent_dispatch.queue_held(job_ids, owners, times, numbers) GROUP BY job_id, tenant, grp
+    LOOP
+        UPDATE agent_dispatch.queue_entry
+        SET is_listed = true, owner = '', number = 0, changes_at = agent_dispatch.queue_now(given_now) + delay
+        WHERE job_id = held.job_id;
+        PERFORM agent_dispatch.queue_regroup(now_gen, held.tenant, held.grp, 0, true);
+        PERFORM agent_dispatch.queue_relane(now_gen, array_agg(g.tenant), array_agg(g.class))
+        FROM agent_dispatch.queue_group AS g
+        WHERE g.gen = now_gen AND g.tenant = held.tenant AND g.grp = held.grp AND g.class IS NOT NULL;
+        RETURN NEXT held.place;
+    END LOOP;
 END
 $$;
 
--- What follows from a change to these groups, or to entries of theirs: the first of each, and the first of each lane
--- that they were or are in.
-CREATE FUNCTION agent_dispatch.queue_refresh(now_gen bigint, groups uuid[]) RETURNS void LANGUAGE plpgsql AS $$
+-- Of a group so many deliveries came or went, or something about one is different (0); `is_in` is whether it was out, and
+-- isn't any more. What is its first now? The answer: its class before and after, where it was or is ready.
+CREATE FUNCTION agent_dispatch.queue_regroup(
+    now_gen bigint, this_tenant uuid, this uuid, change integer, is_in boolean
+) RETURNS integer[] LANGUAGE plpgsql AS $$
 DECLARE
-    tenants uuid[];
     classes integer[];
 BEGIN
-    IF groups IS NULL THEN
-        RETURN;
-    END IF;
-    WITH first AS (
-        SELECT g.grp, g.class AS before, f.*
-        FROM agent_dispatch.queue_group AS g
-        LEFT JOIN LATERAL (
-            SELECT e.class, e.deadline, e.enqueued_at, e.job_id FROM agent_dispatch.queue_entry AS e
-            WHERE e.grp = g.grp AND e.state = 0 AND NOT EXISTS (
-                SELECT 1 FROM agent_dispatch.queue_entry AS o WHERE o.grp = g.grp AND o.state = 2
-            )
-            ORDER BY e.class, e.deadline, e.enqueued_at, e.job_id LIMIT 1
-        ) AS f ON true
-        WHERE g.gen = now_gen AND g.grp = ANY (groups)
-    ), changed AS (
-        UPDATE agent_dispatch.queue_group AS g
-        SET class = first.class, deadline = first.deadline, enqueued_at = first.enqueued_at, job_id = first.job_id
-        FROM first WHERE g.gen = now_gen AND g.grp = first.grp
-        RETURNING g.tenant, first.before, g.class
-    ), lanes AS (
-        SELECT tenant, before AS class FROM changed WHERE before IS NOT NULL
-        UNION
-        SELECT tenant, class FROM changed WHERE class IS NOT NULL
-    )
-    SELECT array_agg(tenant), array_agg(class) INTO tenants, classes FROM lanes;
-    IF tenants IS NULL THEN
-        RETURN;
-    END IF;
-    PERFORM agent_dispatch.queue_refresh_lanes(now_gen, tenants, classes);
+    UPDATE agent_dispatch.queue_group AS g
+    SET size = b.size + change, is_out = b.is_out AND NOT is_in, class = f.class, deadline = f.deadline,
+        enqueued_at = f.enqueued_at, job_id = coalesce(f.job_id, b.job_id)
+    FROM agent_dispatch.queue_group AS b LEFT JOIN LATERAL (
+        SELECT e.class, e.deadline, e.enqueued_at, e.job_id FROM agent_dispatch.queue_entry AS e
+        WHERE e.grp = this AND e.is_listed AND e.class IS NOT NULL
+        ORDER BY e.class, e.deadline, e.enqueued_at, e.job_id LIMIT 1
+    ) AS f ON is_in OR NOT b.is_out
+    WHERE b.gen = now_gen AND b.tenant = this_tenant AND b.grp = this
+        AND g.gen = now_gen AND g.tenant = this_tenant AND g.grp = this
+    RETURNING array_remove(ARRAY[b.class, g.class], NULL) INTO classes;
+    RETURN classes;
 END
 $$;
 
-CREATE FUNCTION agent_dispatch.queue_refresh_lanes(
+-- What is the first of each of these lanes now?
+CREATE FUNCTION agent_dispatch.queue_relane(
     now_gen bigint, tenants uuid[], classes integer[]
 ) RETURNS void LANGUAGE plpgsql AS $$
+DECLARE
+    lane record;
 BEGIN
-    DELETE FROM agent_dispatch.queue_lane AS l USING unnest(tenants, classes) AS touched (tenant, class)
-    WHERE l.gen = now_gen AND l.tenant = touched.tenant AND l.class = touched.class AND NOT EXISTS (
-        SELECT 1 FROM agent_dispatch.queue_group AS g
-        WHERE g.gen = now_gen AND g.tenant = l.tenant AND g.class = l.class
-    );
-    INSERT INTO agent_dispatch.queue_lane (gen, tenant, class, served, deadline, enqueued_at, job_id, grp)
-    SELECT now_gen, touched.tenant, touched.class, t.served, f.deadline, f.enqueued_at, f.job_id, f.grp
-    FROM unnest(tenants, classes) AS touched (tenant, class)
-    JOIN agent_dispatch.queue_tenant AS t ON t.gen = now_gen AND t.tenant = touched.tenant
-    CROSS JOIN LATERAL (
-        SELECT g.deadline, g.enqueued_at, g.job_id, g.grp FROM agent_dispatch.queue_group AS g
-        WHERE g.gen = now_gen AND g.tenant = touched.tenant AND g.class = touched.class
+    IF tenants = '{}' THEN
+        RETURN;
+    END IF;
+    FOR lane IN SELECT DISTINCT tenant, class FROM unnest(tenants, classes) AS touched (tenant, class) LOOP
+        INSERT INTO agent_dispatch.queue_lane (gen, tenant, class, served, deadline, enqueued_at, job_id, grp)
+        SELECT now_gen, lane.tenant, lane.class, coalesce((
+            SELECT t.served FROM agent_dispatch.queue_tenant AS t WHERE t.gen = now_gen AND t.tenant = lane.tenant
+        ), 0), g.deadline, g.enqueued_at, g.job_id, g.grp
+        FROM agent_dispatch.queue_group AS g
+        WHERE g.gen = now_gen AND g.tenant = lane.tenant AND g.class = lane.class
         ORDER BY g.served, g.deadline, g.enqueued_at, g.job_id LIMIT 1
-    ) AS f
-    ON CONFLICT (gen, tenant, class) DO UPDATE SET
-        served = excluded.served, deadline = excluded.deadline, enqueued_at = excluded.enqueued_at,
-        job_id = excluded.job_id, grp = excluded.grp;
+        ON CONFLICT (gen, tenant, class) DO UPDATE SET
+            served = excluded.served, deadline = excluded.deadline, enqueued_at = excluded.enqueued_at,
+            job_id = excluded.job_id, grp = excluded.grp;
+        IF NOT FOUND THEN
+            DELETE FROM agent_dispatch.queue_lane AS l
+            WHERE l.gen = now_gen AND l.tenant = lane.tenant AND l.class = lane.class;
+        END IF;
+    END LOOP;
 END
 $$;
 
--- Work off the notes. A delivery is there afterwards if it was and nothing happened on balance, or if it wasn't and came.
+-- Work off the notes. Groups that are new come first, all at once; `came` tells when they would have. Then, one after the
+-- other, what came to or went from a group that was there.
 CREATE FUNCTION agent_dispatch.queue_fold(
     INOUT state agent_dispatch.queue_order, now double precision
 ) LANGUAGE plpgsql AS $$
 DECLARE
-    ids text[]; changes integer[]; tenants uuid[]; groups uuid[];
-    priorities integer[]; deadlines double precision[]; times double precision[];
-    existed text[];
-    beginning xid8 := pg_snapshot_xmin(pg_current_snapshot());
+    notes agent_dispatch.queue_note[];
+    note agent_dispatch.queue_note;
+    before agent_dispatch.queue_entry;
+    tenants uuid[] := '{}';
+    classes integer[] := '{}';
+    touched integer[];
+    this_class integer;
+    witness agent_dispatch.queue_group;  -- of that its tenant has a group still
+    has_come boolean;
+    balance bigint;
+    beginning xid8;
 BEGIN
-    WITH gone AS (DELETE FROM agent_dispatch.queue_note WHERE transaction >= state.since RETURNING *)
-    SELECT array_agg(job_id ORDER BY number), array_agg(change ORDER BY number), array_agg(tenant ORDER BY number),
-        array_agg(grp ORDER BY number), array_agg(priority ORDER BY number), array_agg(deadline ORDER BY number),
-        array_agg(enqueued_at ORDER BY number)
-    INTO ids, changes, tenants, groups, priorities, deadlines, times FROM gone;
-    IF ids IS NULL THEN
+    WITH gone AS (DELETE FROM agent_dispatch.queue_note AS n WHERE transaction >= state.since RETURNING n, number, change)
+    SELECT array_agg(n ORDER BY number), bool_or(change = 1), sum(change), pg_snapshot_xmin(pg_current_snapshot())
+    INTO notes, has_come, balance, beginning FROM gone;
+    IF notes IS NULL THEN
         RETURN;
     END IF;
     state.since := beginning;
-    state.moves := state.moves + cardinality(ids);
-    state.size := state.size + (SELECT sum(change) FROM unnest(changes) AS change);
-    WITH gone AS (DELETE FROM agent_dispatch.queue_entry WHERE job_id = ANY (ids) RETURNING job_id)
-    SELECT coalesce(array_agg(job_id), '{}') INTO existed FROM gone;
-    WITH note AS (
-        SELECT * FROM unnest(ids, changes, tenants, groups, priorities, deadlines, times) WITH ORDINALITY
-            AS n (job_id, change, tenant, grp, priority, deadline, enqueued_at, place)
-    ), balance AS (
-        SELECT job_id, sum(change) AS change FROM note GROUP BY job_id
-    )
-    INSERT INTO agent_dispatch.queue_entry
-        (gen, job_id, tenant, grp, priority, class, deadline, enqueued_at, changes_at)
-    SELECT DISTINCT ON (n.job_id) state.gen, n.job_id, n.tenant, n.grp, n.priority,
-        n.priority - CASE WHEN n.deadline < now THEN 4 ELSE 0 END, n.deadline, n.enqueued_at,
-        CASE WHEN n.deadline < now THEN NULL ELSE nullif(n.deadline, 'Infinity') END
-    FROM note AS n
-    JOIN balance AS b USING (job_id)
-    LEFT JOIN unnest(existed) AS before ON before = n.job_id
-    WHERE n.change = 1 AND b.change + CASE WHEN before IS NULL THEN 0 ELSE 1 END > 0
-    ORDER BY n.job_id, n.place DESC;
-    MERGE INTO agent_dispatch.queue_tenant AS t USING (
-        SELECT tenant, sum(change) AS change, min(level) AS low FROM (
-            SELECT tenant, change, sum(change) OVER (PARTITION BY tenant ORDER BY place) AS level
-            FROM unnest(tenants, changes) WITH ORDINALITY AS n (tenant, change, place)
-        ) AS levels GROUP BY tenant
-    ) AS tally ON t.gen = state.gen AND t.tenant = tally.tenant
-    WHEN MATCHED THEN UPDATE SET
-        size = t.size + tally.change, served = CASE WHEN t.size + tally.low <= 0 THEN 0 ELSE t.served END
-    WHEN NOT MATCHED THEN INSERT (gen, tenant, size) VALUES (state.gen, tally.tenant, tally.change);
-    MERGE INTO agent_dispatch.queue_group AS g USING (
-        SELECT grp, tenant, sum(change) AS change, min(level) AS low FROM (
-            SELECT grp, tenant, change, sum(change) OVER (PARTITION BY grp ORDER BY place) AS level
-            FROM unnest(groups, tenants, changes) WITH ORDINALITY AS n (grp, tenant, change, place)
-        ) AS levels GROUP BY grp, tenant
-    ) AS tally ON g.gen = state.gen AND g.grp = tally.grp
-    WHEN MATCHED THEN UPDATE SET
-        size = g.size + tally.change, served = CASE WHEN g.size + tally.low <= 0 THEN 0 ELSE g.served END
-    WHEN NOT MATCHED THEN INSERT (gen, grp, tenant, size) VALUES (state.gen, tally.grp, tally.tenant, tally.change);
-    DELETE FROM agent_dispatch.queue_group AS g
-    WHERE g.gen = state.gen AND g.grp = ANY (groups) AND g.size <= 0 AND g.class IS NULL;
-    PERFORM agent_dispatch.queue_refresh(state.gen, groups);
-    DELETE FROM agent_dispatch.queue_group AS g WHERE g.gen = state.gen AND g.grp = ANY (groups) AND g.size <= 0;
-    DELETE FROM agent_dispatch.queue_tenant AS t WHERE t.gen = state.gen AND t.tenant = ANY (tenants) AND t.size <= 0;
+    state.moves := state.moves + cardinality(notes);
+    state.size := state.size + balance;
+    IF has_come THEN
+        WITH given AS MATERIALIZED (
+            SELECT * FROM unnest(notes)
+        ), fresh AS (
+            INSERT INTO agent_dispatch.queue_group (gen, tenant, grp, version, came, class, deadline, enqueued_at, job_id)
+            SELECT DISTINCT ON (tenant, grp) state.gen, tenant, grp, state.version, number,
+                priority - CASE WHEN deadline < now THEN 4 ELSE 0 END, deadline, enqueued_at, job_id
+            FROM given
+            WHERE change = 1 AND job_id NOT IN (SELECT job_id FROM given WHERE change = -1) AND (
+                SELECT g.size FROM agent_dispatch.queue_group AS g
+                WHERE g.gen = state.gen AND g.tenant = given.tenant AND g.grp = given.grp
+            ) IS NULL  -- a look-up each, whatever the planner believes
+            ORDER BY tenant, grp, number
+            RETURNING queue_group.*
+        ), entries AS (
+            INSERT INTO agent_dispatch.queue_entry
+                (gen, job_id, tenant, grp, priority, class, deadline, enqueued_at, is_listed, changes_at)
+            SELECT f.gen, f.job_id, f.tenant, f.grp, f.class + CASE WHEN f.deadline < now THEN 4 ELSE 0 END, f.class,
+                f.deadline, f.enqueued_at, false,
+                CASE WHEN f.deadline < now THEN NULL ELSE nullif(f.deadline, 'Infinity') END
+            FROM fresh AS f
+        )
+        SELECT array_agg(n ORDER BY number) FILTER (WHERE number NOT IN (SELECT fresh.came FROM fresh)),
+            ARRAY(SELECT f.tenant FROM fresh AS f GROUP BY f.tenant, f.class ORDER BY f.tenant, f.class),
+            ARRAY(SELECT f.class FROM fresh AS f GROUP BY f.tenant, f.class ORDER BY f.tenant, f.class)
+        INTO notes, tenants, classes FROM unnest(notes) AS n;
+    END IF;
+    FOREACH note IN ARRAY coalesce(notes, '{}') LOOP
+        DELETE FROM agent_dispatch.queue_entry WHERE job_id = note.job_id AND (note.change = 1 OR surplus = 0)
+        RETURNING * INTO before;
+        IF note.change = 1 THEN
+            UPDATE agent_dispatch.queue_entry SET is_listed = true
+            WHERE class IS NOT NULL AND NOT is_listed AND job_id = (
+                SELECT g.job_id FROM agent_dispatch.queue_group AS g
+                WHERE g.gen = state.gen AND g.tenant = note.tenant AND g.grp = note.grp AND g.size = 1
+            );
+            INSERT INTO agent_dispatch.queue_entry
+                (gen, job_id, tenant, grp, priority, class, deadline, enqueued_at, is_listed, changes_at, surplus)
+            VALUES (
+                state.gen, note.job_id, note.tenant, note.grp, note.priority,
+                note.priority - CASE WHEN note.deadline < now THEN 4 ELSE 0 END, note.deadline, note.enqueued_at, true,
+                CASE WHEN note.deadline < now THEN NULL ELSE nullif(note.deadline, 'Infinity') END,
+                coalesce(before.surplus + 1, 0)
+            );
+            INSERT INTO agent_dispatch.queue_group (gen, tenant, grp, version, came, size)
+            VALUES (state.gen, note.tenant, note.grp, state.version, note.number, 0)
+            ON CONFLICT (gen, tenant, grp) DO NOTHING;
+            touched := agent_dispatch.queue_regroup(state.gen, note.tenant, note.grp, 1, false);
+            FOREACH this_class IN ARRAY touched LOOP
+                tenants := tenants || note.tenant;
+                classes := classes || this_class;
+            END LOOP;
+        ELSIF NOT FOUND THEN
+            UPDATE agent_dispatch.queue_entry SET surplus = surplus - 1 WHERE job_id = note.job_id;
+        END IF;
+        CONTINUE WHEN before.job_id IS NULL;
+        DELETE FROM agent_dispatch.queue_group
+        WHERE gen = state.gen AND tenant = before.tenant AND grp = before.grp AND size = 1
+        RETURNING array_remove(ARRAY[class], NULL) INTO touched;
+        IF FOUND THEN
+            IF witness.tenant IS DISTINCT FROM before.tenant OR witness.grp = before.grp THEN
+                SELECT * INTO witness FROM agent_dispatch.queue_group AS g
+                WHERE g.gen = state.gen AND g.tenant = before.tenant AND (g.version < state.version OR g.came <= note.number)
+                LIMIT 1;
+                IF NOT FOUND THEN
+                    DELETE FROM agent_dispatch.queue_tenant WHERE gen = state.gen AND tenant = before.tenant;
+                END IF;
+            END IF;
+        ELSE
+            touched := agent_dispatch.queue_regroup(
+                state.gen, before.tenant, before.grp, -1, before.owner <> ''
+            );
+        END IF;
+        FOREACH this_class IN ARRAY touched LOOP
+            tenants := tenants || before.tenant;
+            classes := classes || this_class;
+        END LOOP;
+    END LOOP;
+    PERFORM agent_dispatch.queue_relane(state.gen, tenants, classes);
 END
 $$;
 
 -- By who has put much: before receivers have to.
 CREATE FUNCTION agent_dispatch.queue_work_off(given_now double precision) RETURNS void LANGUAGE plpgsql
-SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $$
+SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off SET jit = off SET plan_cache_mode = force_generic_plan AS $$
 DECLARE
-    before agent_dispatch.queue_order;
+    before agent_dispatch.queue_order := agent_dispatch.queue_rebuild();
 BEGIN
-    PERFORM agent_dispatch.queue_rebuild();
-    PERFORM pg_advisory_xact_lock(agent_dispatch.queue_lock(2));
-    SELECT * INTO before FROM agent_dispatch.queue_order ORDER BY version DESC LIMIT 1;
     PERFORM agent_dispatch.queue_keep(
         before, agent_dispatch.queue_fold(before, agent_dispatch.queue_now(given_now))
     );
@@ -551,9 +600,10 @@ CREATE FUNCTION agent_dispatch.queue_keep(
 ) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
     IF after IS DISTINCT FROM before THEN
-        DELETE FROM agent_dispatch.queue_order WHERE version = before.version;
-        INSERT INTO agent_dispatch.queue_order (version, claims, since, gen, moves, size)
-        VALUES (before.version + 1, after.claims, after.since, after.gen, after.moves, after.size);
+        UPDATE agent_dispatch.queue_order
+        SET version = before.version + 1, claims = after.claims, since = after.since, gen = after.gen,
+            moves = after.moves, size = after.size
+        WHERE version = before.version;
     END IF;
 END
 $$;
@@ -577,34 +627,38 @@ $$;
 -- acknowledgement is under way is passed over.
 CREATE FUNCTION agent_dispatch.queue_change(now_gen bigint, now double precision) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
-    groups uuid[];
+    due agent_dispatch.queue_entry;
+    tenants uuid[] := '{}';
+    classes integer[] := '{}';
+    this_class integer;
 BEGIN
-    WITH due AS (
-        SELECT job_id FROM agent_dispatch.queue_entry
-        WHERE gen = now_gen AND changes_at <= now AND (state <> 0 OR deadline < now)
+    FOR due IN
+        SELECT * FROM agent_dispatch.queue_entry AS e
+        WHERE e.gen = now_gen AND e.changes_at <= now AND (e.owner <> '' OR e.class IS NULL OR e.deadline < now)
         FOR UPDATE SKIP LOCKED
-    ), changed AS (
+    LOOP
         UPDATE agent_dispatch.queue_entry AS e
-        SET state = 0, owner = '', number = 0, class = e.priority - CASE WHEN e.deadline < now THEN 4 ELSE 0 END,
+        SET class = e.priority - CASE WHEN e.deadline < now THEN 4 ELSE 0 END, is_listed = true, owner = '', number = 0,
             changes_at = CASE WHEN e.deadline < now THEN NULL ELSE nullif(e.deadline, 'Infinity') END
-        FROM due WHERE e.job_id = due.job_id
-        RETURNING e.grp
-    )
-    SELECT array_agg(DISTINCT grp) INTO groups FROM changed;
-    PERFORM agent_dispatch.queue_refresh(now_gen, groups);
+        WHERE e.job_id = due.job_id;
+        FOREACH this_class IN ARRAY agent_dispatch.queue_regroup(now_gen, due.tenant, due.grp, 0, due.owner <> '') LOOP
+            tenants := tenants || due.tenant;
+            classes := classes || this_class;
+        END LOOP;
+    END LOOP;
+    PERFORM agent_dispatch.queue_relane(now_gen, tenants, classes);
 END
 $$;
 
 -- Whether a receiver would find anything.
 CREATE FUNCTION agent_dispatch.queue_is_due(now double precision) RETURNS boolean LANGUAGE plpgsql AS $$
-DECLARE
-    state agent_dispatch.queue_order;
 BEGIN
-    SELECT * INTO state FROM agent_dispatch.queue_order ORDER BY version DESC LIMIT 1;
-    RETURN state.version IS NULL
-        OR EXISTS (SELECT 1 FROM agent_dispatch.queue_note WHERE transaction >= state.since)
-        OR EXISTS (SELECT 1 FROM agent_dispatch.queue_lane AS l WHERE l.gen = state.gen)
-        OR EXISTS (SELECT 1 FROM agent_dispatch.queue_entry AS e WHERE e.gen = state.gen AND e.changes_at <= now);
+    RETURN coalesce((
+        SELECT EXISTS (SELECT 1 FROM agent_dispatch.queue_note AS n WHERE n.transaction >= newest.since)
+            OR EXISTS (SELECT 1 FROM agent_dispatch.queue_lane AS l WHERE l.gen = newest.gen)
+            OR EXISTS (SELECT 1 FROM agent_dispatch.queue_entry AS e WHERE e.gen = newest.gen AND e.changes_at <= now)
+        FROM (SELECT * FROM agent_dispatch.queue_order ORDER BY version DESC LIMIT 1) AS newest
+    ), true);
 END
 $$;
 
@@ -614,26 +668,28 @@ CREATE FUNCTION agent_dispatch.queue_receive(
 ) RETURNS TABLE (
     number bigint, claimed_at double precision, job_id text, session_id text, kind text, payload_ref text, tenant text,
     priority integer, deadline double precision, attempt integer, enqueued_at double precision
-) LANGUAGE plpgsql SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $$
+) LANGUAGE plpgsql SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off SET jit = off SET plan_cache_mode = force_generic_plan AS $$
 #variable_conflict use_column
 DECLARE
     before agent_dispatch.queue_order;
     state agent_dispatch.queue_order;
-    now double precision := agent_dispatch.queue_now(given_now);
+    now double precision;
     began timestamptz;
     claimed text[];
 BEGIN
-    IF NOT agent_dispatch.queue_is_due(now) THEN
-        RETURN;
+    IF NOT pg_try_advisory_xact_lock(agent_dispatch.queue_lock(2)) THEN
+        IF NOT agent_dispatch.queue_is_due(agent_dispatch.queue_now(given_now)) THEN
+            RETURN;
+        END IF;
+        PERFORM pg_advisory_xact_lock(agent_dispatch.queue_lock(2));
     END IF;
-    IF (SELECT max(version) FROM agent_dispatch.queue_order) IS NULL THEN
-        PERFORM agent_dispatch.queue_rebuild();
-    END IF;
-    PERFORM pg_advisory_xact_lock(agent_dispatch.queue_lock(2));
     LOOP
         began := clock_timestamp();
         now := agent_dispatch.queue_now(given_now);
         SELECT * INTO before FROM agent_dispatch.queue_order ORDER BY version DESC LIMIT 1;
+        IF NOT FOUND THEN
+            before := agent_dispatch.queue_rebuild();
+        END IF;
         state := agent_dispatch.queue_fold(before, now);
         PERFORM agent_dispatch.queue_change(state.gen, now);
         claimed := agent_dispatch.queue_claim(state.gen, receiver, most, state.claims, now, now + visibility);
@@ -644,11 +700,12 @@ BEGIN
         END IF;
         PERFORM agent_dispatch.queue_keep(before, state);
         RETURN QUERY
-        SELECT e.number, e.claimed_at, q.job_id, q.session_id, q.kind, q.payload_ref, q.tenant, q.priority, q.deadline,
-            q.attempt, q.enqueued_at
-        FROM agent_dispatch.queue_entry AS e JOIN agent_dispatch.agent_dispatch_queue AS q ON q.job_id = e.job_id
-        WHERE e.job_id = ANY (claimed)
-        ORDER BY e.number;
+        SELECT before.claims + c.place, now, q.job_id, q.session_id, q.kind, q.payload_ref, q.tenant, q.priority,
+            q.deadline, q.attempt, q.enqueued_at
+        FROM unnest(claimed) WITH ORDINALITY AS c (job_id, place) CROSS JOIN LATERAL (
+            SELECT * FROM agent_dispatch.agent_dispatch_queue AS q WHERE q.job_id = c.job_id OFFSET 0
+        ) AS q
+        ORDER BY c.place;
         EXIT WHEN FOUND OR claimed = '{}';  -- or all that was claimed has gone meanwhile: there are notes of it
     END LOOP;
 END
@@ -660,54 +717,42 @@ $$;
 CREATE FUNCTION agent_dispatch.queue_claim(
     now_gen bigint, receiver text, most integer, claims bigint, now double precision, until double precision
 ) RETURNS text[] LANGUAGE plpgsql AS $$
-#variable_conflict use_column
 DECLARE
     claimed text[] := '{}';
-    tenants uuid[];
-    groups uuid[];
-    jobs text[];
-    best integer;
-    base bigint;
+    lanes agent_dispatch.queue_lane[];
+    lane agent_dispatch.queue_lane;
+    ready record;
 BEGIN
     WHILE cardinality(claimed) < most LOOP
-        base := claims + cardinality(claimed);
-        SELECT min(class), array_agg(tenant), array_agg(grp), array_agg(job_id) INTO best, tenants, groups, jobs
-        FROM (
-            SELECT * FROM agent_dispatch.queue_lane
-            WHERE gen = now_gen
-                AND class = (SELECT class FROM agent_dispatch.queue_lane WHERE gen = now_gen ORDER BY class LIMIT 1)
-            ORDER BY class, served, deadline, enqueued_at, job_id LIMIT most - cardinality(claimed)
-        ) AS lane;
-        EXIT WHEN best IS NULL;
-        IF cardinality(tenants) = 1 AND cardinality(claimed) + 1 < most THEN
-            SELECT array_agg(grp), array_agg(job_id) INTO groups, jobs
-            FROM (
-                SELECT grp, job_id FROM agent_dispatch.queue_group
-                WHERE gen = now_gen AND tenant = tenants[1] AND class = best
-                ORDER BY served, deadline, enqueued_at, job_id LIMIT most - cardinality(claimed)
-            ) AS ready;
-        END IF;
-        claimed := claimed || jobs;
-        UPDATE agent_dispatch.queue_entry AS e
-        SET state = 2, owner = receiver, claimed_at = now, number = base + place, changes_at = until,
-            gen = now_gen
-        FROM unnest(jobs) WITH ORDINALITY AS chosen (job_id, place) WHERE e.job_id = chosen.job_id;
-        UPDATE agent_dispatch.queue_group AS g SET served = base + place, class = NULL
-        FROM unnest(groups) WITH ORDINALITY AS chosen (grp, place)
-        WHERE g.gen = now_gen AND g.grp = chosen.grp;
-        IF cardinality(tenants) = 1 THEN
-            UPDATE agent_dispatch.queue_tenant SET served = base + cardinality(jobs)
-            WHERE gen = now_gen AND tenant = tenants[1];
-        ELSE
-            UPDATE agent_dispatch.queue_tenant AS t SET served = base + place
-            FROM unnest(tenants) WITH ORDINALITY AS chosen (tenant, place)
-            WHERE t.gen = now_gen AND t.tenant = chosen.tenant;
-        END IF;
-        PERFORM agent_dispatch.queue_refresh_lanes(now_gen, tenants, array_fill(best, ARRAY[cardinality(tenants)]));
-        UPDATE agent_dispatch.queue_lane AS l SET served = t.served
-        FROM agent_dispatch.queue_tenant AS t
-        WHERE t.gen = now_gen AND t.tenant = ANY (tenants)
-            AND l.gen = now_gen AND l.tenant = t.tenant AND l.class <> best;
+        lanes := ARRAY(
+            SELECT l FROM agent_dispatch.queue_lane AS l
+            WHERE l.gen = now_gen
+                AND l.class = (SELECT class FROM agent_dispatch.queue_lane WHERE gen = now_gen ORDER BY class LIMIT 1)
+            ORDER BY l.class, l.served, l.deadline, l.enqueued_at, l.job_id LIMIT most - cardinality(claimed)
+        );
+        EXIT WHEN lanes = '{}';
+        FOREACH lane IN ARRAY lanes LOOP
+            FOR ready IN
+                SELECT g.grp, g.job_id FROM agent_dispatch.queue_group AS g
+                WHERE g.gen = now_gen AND g.tenant = lane.tenant AND g.class = lane.class
+                ORDER BY g.served, g.deadline, g.enqueued_at, g.job_id
+                LIMIT CASE WHEN cardinality(lanes) = 1 THEN most - cardinality(claimed) ELSE 1 END
+            LOOP
+                claimed := claimed || ready.job_id;
+                UPDATE agent_dispatch.queue_entry
+                SET class = NULL, owner = receiver, claimed_at = now, number = claims + cardinality(claimed),
+                    changes_at = until, gen = now_gen
+                WHERE job_id = ready.job_id;
+                UPDATE agent_dispatch.queue_group
+                SET class = NULL, is_out = true, served = claims + cardinality(claimed)
+                WHERE gen = now_gen AND tenant = lane.tenant AND grp = ready.grp;
+            END LOOP;
+            INSERT INTO agent_dispatch.queue_tenant (gen, tenant, served)
+            VALUES (now_gen, lane.tenant, claims + cardinality(claimed))
+            ON CONFLICT (gen, tenant) DO UPDATE SET served = excluded.served;
+            PERFORM agent_dispatch.queue_relane(now_gen, array_agg(l.tenant), array_agg(l.class))
+            FROM agent_dispatch.queue_lane AS l WHERE l.gen = now_gen AND l.tenant = lane.tenant;
+        END LOOP;
     END LOOP;
     RETURN claimed;
 END
