@@ -36,11 +36,15 @@ class SqliteJoint:
     def admit(self, submissions: Sequence[Submission], limit: int) -> tuple[WorkItem, ...] | None:
         if any(submission.not_before > 0 for submission in submissions):  # its time may not have come
             return None
-        if self._transport.depth() >= limit:  # a refusal waits for nobody
-            return None
+        with self._authority.using() as connection:
+            if queue.depth(connection) >= limit:  # a refusal waits for nobody
+                return None
         try:
             with self._authority.writing() as connection:
-                items = self._admitted(connection, submissions, limit)
+                try:
+                    items = self._admitted(connection, submissions, limit)
+                except sqlite3.IntegrityError as there:
+                    raise _NotThisWayError from there
                 killpoint("sqlite-joint.before-admit-commit")
             killpoint("sqlite-joint.after-admit-commit")
         except _NotThisWayError:
@@ -50,10 +54,8 @@ class SqliteJoint:
     def _admitted(
         self, connection: sqlite3.Connection, submissions: Sequence[Submission], limit: int
     ) -> tuple[WorkItem, ...]:
-        depth, known = queue.look(connection, [submission.id for submission in submissions])
-        if known or depth >= limit:
-            raise _NotThisWayError
-        rows = self._authority.rows(connection)
+        presumes_new = not any(submission.depends_on for submission in submissions)
+        rows = self._authority.rows(connection, presumes_new=presumes_new)
         submits = [Submit(submission) for submission in submissions]
         delivers = [Deliver(submission.id, submission.tenant) for submission in submissions]
         results = ledger.perform(rows, [*submits, *delivers])[len(submissions) :]
@@ -61,7 +63,7 @@ class SqliteJoint:
         if len(items) < len(submissions) or not all(rows.is_new(item.id) for item in items):
             raise _NotThisWayError
         ready = {item.id: item.envelope(item.changed_at) for item in items if item.state is WorkItemState.READY}
-        if depth + len(ready) > limit:
+        if queue.depth(connection) + len(ready) > limit:
             raise _NotThisWayError
         queue.put(connection, list(ready.values()), self._transport.now)
         return items

@@ -68,7 +68,7 @@ class SqliteWorkItems(StoredAuthority):
         return results
 
     def undelivered(self, limit: int, handed_before_s: float) -> tuple[WorkItem, ...]:
-        with self._using() as connection:  # as often as not there is nothing, and nobody is to wait for that
+        with self.using() as connection:  # as often as not there is nothing, and nobody is to wait for that
             if not self.rows(connection).undelivered(1, handed_before_s):
                 return ()
         with self.writing() as connection:
@@ -101,7 +101,7 @@ class SqliteWorkItems(StoredAuthority):
             self.session_locks.unlock(connection, sessions)
 
     def watch(self) -> SqliteWatch:
-        with self._using():  # it is made, if it was not there
+        with self.using():  # it is made, if it was not there
             return SqliteWatch(self.path)
 
     def close(self) -> None:
@@ -116,7 +116,7 @@ class SqliteWorkItems(StoredAuthority):
             connection.executemany(SQL[block], ((seq,) for seq in found))
 
     def _ask(self, *asked: Asked) -> list[list[Row]]:
-        with self._using() as connection:
+        with self.using() as connection:
             if len(asked) == 1:
                 return _answers(connection, asked)
             connection.execute("BEGIN")
@@ -130,15 +130,15 @@ class SqliteWorkItems(StoredAuthority):
 
     # -- the connection ------------------------------------------------------------------------------------------------
 
-    def rows(self, connection: sqlite3.Connection) -> SqliteRows:
+    def rows(self, connection: sqlite3.Connection, *, presumes_new: bool = False) -> SqliteRows:
         """In a transaction that was begun by `writing`."""
-        return SqliteRows(connection, self._clock)
+        return SqliteRows(connection, self._clock, presumes_new=presumes_new)
 
     @contextlib.contextmanager
     def writing(self, *, durable: bool = True) -> Iterator[sqlite3.Connection]:
         """A transaction that ends with the block. Of one that is not durable a power cut may take the last moments, but
         never a part."""
-        with self._using() as connection, taking(self._turn, BUSY_TIMEOUT_S):
+        with self.using() as connection, taking(self._turn, BUSY_TIMEOUT_S):
             if durable is not self._is_durable:
                 connection.execute(f"PRAGMA synchronous = {'FULL' if durable else 'NORMAL'}")
                 self._is_durable = durable
@@ -159,8 +159,9 @@ class SqliteWorkItems(StoredAuthority):
                     self.session_locks.join(connection)
 
     @contextlib.contextmanager
-    def _using(self) -> Iterator[sqlite3.Connection]:
-        """What was begun and not committed when the block fails did not happen."""
+    def using(self) -> Iterator[sqlite3.Connection]:
+        """The connection, for one thread at a time. What was begun and not committed when the block fails did not
+        happen."""
         FILE.refuse_after_fork(self.path)
         with self._mutex:
             connection = self._connected()

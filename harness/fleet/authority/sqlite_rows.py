@@ -23,9 +23,16 @@ def now_of(connection: sqlite3.Connection, clock: Callable[[], float] | None) ->
 
 
 class SqliteRows:
-    """`ledger.Rows`, from BEGIN IMMEDIATE to COMMIT, both of which are the caller's."""
+    """`ledger.Rows`, from BEGIN IMMEDIATE to COMMIT, both of which are the caller's.
 
-    def __init__(self, connection: sqlite3.Connection, clock: Callable[[], float] | None) -> None:
+    With `presumes_new` nothing is looked up: the commands are about items that are not there yet, or saving them raises
+    `sqlite3.IntegrityError`.
+    """
+
+    def __init__(
+        self, connection: sqlite3.Connection, clock: Callable[[], float] | None, *, presumes_new: bool = False
+    ) -> None:
+        self._presumes_new = presumes_new
         self._do, self._many = connection.execute, connection.executemany
         self._now = now_of(connection, clock)
         self._read: dict[str, WorkItem] = {}
@@ -43,7 +50,7 @@ class SqliteRows:
         return range(last - count + 1, last + 1)
 
     def lock(self, ids: Sequence[str]) -> dict[str, WorkItem]:
-        return self._items("find_items", json.dumps(knowable(ids)))
+        return {} if self._presumes_new else self._items("find_items", json.dumps(knowable(ids)))
 
     def undelivered(self, limit: int, handed_before_s: float) -> dict[str, WorkItem]:
         """The oldest first."""

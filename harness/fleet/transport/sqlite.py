@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import operator
 import secrets
 import sqlite3
 import threading
@@ -25,14 +26,17 @@ from harness.fleet.envelope import AgentTurnEnvelope
 from harness.fleet.errors import FleetBrokenError, FleetError, StaleReceiptError
 from harness.fleet.ports import Delivery, Receipt
 from harness.fleet.sqlite_writing import taking, turn_at
-from harness.fleet.transport.row import delivery_of, values_of
+from harness.fleet.transport.row import COLUMNS, delivery_of
 from harness.fleet.transport.settled import VISIBILITY_S, Settled, place_of, read_place
 from harness.fleet.transport.sqlite_file import QUEUE, TERMS
 from harness.fleet.transport.sqlite_order import SQL, Claimed, Order, of_strangers
 
-STEP_S = 0.005  #: between two looks at the counter, each of which costs some microseconds
+STEP_S = 0.005  #: at most between two looks at the counter, each of which costs some microseconds,
+SHORTEST_STEP_S = 0.0005  #: and at least
+PROMPTNESS = 0.05  #: of the time that a receiver has waited, how much more may pass before it sees what has come
 FOREVER_S = 3600.0  #: before a receiver looks whatever the counter says
 PATIENCE_S = 10.0  #: how long a call waits while others write
+_values_of = operator.attrgetter(*COLUMNS)  # a tenth of the time of `attrs.astuple`
 
 
 class SqliteTransport:
@@ -68,11 +72,11 @@ class SqliteTransport:
     def put_many(self, envelopes: Sequence[AgentTurnEnvelope], limit: int) -> tuple[bool, ...]:
         with self._using() as connection:
             ids = [envelope.job_id for envelope in envelopes]
-            depth, known = look(connection, ids)
-            if depth < limit and any(name not in known for name in ids):
+            length, known = _look(connection, ids)
+            if length < limit and any(name not in known for name in ids):
                 with self._writing(connection, durable=True):
-                    depth, known = look(connection, ids)
-                    new = _admissible(envelopes, known, limit - depth)
+                    length, known = _look(connection, ids)
+                    new = _admissible(envelopes, known, limit - length)
                     put(connection, new, self.now)
                     killpoint("queue.before-put-commit")
                 killpoint("queue.after-put-commit")
@@ -124,7 +128,7 @@ class SqliteTransport:
 
     def depth(self) -> int:
         with self._using() as connection:
-            return int(connection.execute(SQL["depth"]).fetchone()[0])
+            return depth(connection)
 
     def close(self) -> None:
         self._closed.set()
@@ -221,12 +225,14 @@ class _Watch:
         self._seen = self._counter()
 
     def wait(self, seconds: float, closed: threading.Event) -> None:
-        """Until then, or until something is committed."""
-        end = time.monotonic() + seconds
+        """Until then, or until something is committed. The longer nothing is, the less often it looks."""
+        began = now = time.monotonic()
         try:
-            while self._counter() == self._seen and (left := end - time.monotonic()) > 0:
-                if closed.wait(min(STEP_S, left)):
+            while self._counter() == self._seen and (left := began + seconds - now) > 0:
+                step_s = min(STEP_S, max(SHORTEST_STEP_S, (now - began) * PROMPTNESS))
+                if closed.wait(min(step_s, left)):
                     return
+                now = time.monotonic()
         except sqlite3.Error as error:
             raise self._kind.meaning(error, self._path) from error
 
@@ -249,8 +255,8 @@ def put(
     envelopes: Sequence[AgentTurnEnvelope],
     now: Callable[[sqlite3.Connection], float],
 ) -> None:
-    """They are new, and there is room for them."""
-    connection.executemany(SQL["put"], map(values_of, envelopes))
+    """There is room for them. Raises `sqlite3.IntegrityError` unless they are new."""
+    connection.executemany(SQL["put"], map(_values_of, envelopes))
     Order(connection).fold_many(now)
 
 
@@ -263,10 +269,14 @@ def acknowledge(
     return gone
 
 
-def look(connection: sqlite3.Connection, ids: Sequence[str]) -> tuple[int, set[str]]:
+def depth(connection: sqlite3.Connection) -> int:
+    return int(connection.execute(SQL["depth"]).fetchone()[0])
+
+
+def _look(connection: sqlite3.Connection, ids: Sequence[str]) -> tuple[int, set[str]]:
     """The depth, and which of these jobs are there."""
     known = {job_id for (job_id,) in connection.execute(SQL["known"], (json.dumps(ids),))}
-    return int(connection.execute(SQL["depth"]).fetchone()[0]), known
+    return depth(connection), known
 
 
 def _admissible(envelopes: Sequence[AgentTurnEnvelope], known: set[str], room: int) -> list[AgentTurnEnvelope]:
