@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 import psycopg
 import pytest
 
+from harness.fleet.errors import StaleReceiptError
 from harness.fleet.ports import Receipt
 from harness.fleet.transport.postgres import PostgresTransport
 from tests.conformance.transport_rig import START, VISIBILITY_S, Clock, names, turn
@@ -113,6 +114,18 @@ def test_a_delivery_that_comes_again_in_the_statement_that_removes_it_is_still_t
     stranger(f"UPDATE {QUEUE} SET job_id = 'c' WHERE job_id = 'a'")
     stranger(f"UPDATE {QUEUE} SET job_id = 'a' WHERE job_id = 'c'")
     assert sorted(names(queue.receive(5, 0.0))) == ["a", "b"]
+
+
+@pytest.mark.parametrize("how", ["give_back", "extend"])
+def test_what_is_gone_can_neither_be_given_back_nor_kept(queue: PostgresTransport, stranger: Execute, how: str) -> None:
+    """Though no receiver has looked since."""
+    queue.put_many([turn("a"), turn("b")], PLENTY)
+    first, second = receipts(queue.receive(2, 0.0))
+    assert queue.acknowledge([first]) == (None,)
+    stranger(f"DELETE FROM {QUEUE} WHERE job_id = 'b'")
+    answers = queue.give_back([first, second], 0.0) if how == "give_back" else queue.extend([first, second])
+    assert [type(answer) for answer in answers] == [StaleReceiptError] * 2
+    assert queue.receive(2, 0.0) == ()
 
 
 # -- made anew while others are at work --------------------------------------------------------------------------------

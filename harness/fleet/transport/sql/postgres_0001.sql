@@ -394,7 +394,7 @@ BEGIN
 END
 $$;
 
--- The same receipt twice gives back once.
+-- Of those, too, whose delivery is still there. The same receipt twice gives back once.
 CREATE FUNCTION agent_dispatch.queue_give_back(
     job_ids text[], owners text[], times double precision[], numbers bigint[], delay double precision,
     given_now double precision
@@ -410,6 +410,9 @@ BEGIN
         SELECT job_id, tenant, grp, min(place) AS place
         FROM agent_dispatch.queue_held(job_ids, owners, times, numbers) GROUP BY job_id, tenant, grp
     LOOP
+        CONTINUE WHEN NOT EXISTS (
+            SELECT 1 FROM agent_dispatch.agent_dispatch_queue AS q WHERE q.job_id = held.job_id
+        );
         UPDATE agent_dispatch.queue_entry
         SET is_listed = true, owner = '', number = 0, changes_at = agent_dispatch.queue_now(given_now) + delay
         WHERE job_id = held.job_id;
