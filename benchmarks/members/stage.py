@@ -93,6 +93,12 @@ class Stage:
     def handed(self) -> Handed:
         return handed(self.folder / "deliveries")
 
+    def doubles(self) -> list[str]:
+        """Effects that were had twice in one attempt, or after the attempt by which their turn succeeded."""
+        notes = Counter((note.item, note.epoch, note.what, note.number) for note in self.workers.notes())
+        succeeded = {name: row.outcomes[-1][0] for name, row in self.grounds.rows().items() if row.state == "succeeded"}
+        return [f"{note}" for note, times in notes.items() if times > 1 or note[1] > succeeded.get(note[0], note[1])]
+
     def verdict(self) -> Verdict:
         notes = tuple(self.workers.notes())
         return judge(Evidence(self.accepted, notes, self.grounds.rows(), self.fleet.transport.depth()))

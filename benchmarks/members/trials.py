@@ -54,14 +54,17 @@ class Report:
 def concluded(stage: Stage, report: Report) -> Report:
     """The end is waited for, and judged."""
     stage.settle()
-    verdict, handed = stage.verdict(), stage.handed()
+    verdict, handed, doubles = stage.verdict(), stage.handed(), stage.doubles()
     report.seen |= {
         "turns": len(stage.accepted),
         "deliveries, records, jobs": f"{handed.deliveries}, {handed.records}, {handed.jobs}",
         "deliveries more than jobs": handed.again,
         "workers that ended by themselves": dict(stage.exits),
+        "effects": sum(note.what == "effect" for note in stage.workers.notes()),
+        "effects had twice": len(doubles),
         "violations": len(verdict.violations),
     }
+    report.problems += [f"had twice: {note}" for note in doubles[:20]]
     report.problems += [f"{code}: {text}" for code, text in verdict.violations[:20]]
     return report
 
