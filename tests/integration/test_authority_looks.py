@@ -37,7 +37,7 @@ def test_on_sqlite(tmp_path: Path) -> None:
 
     with closing(SqliteWorkItems(path, clock=lambda: NOW)) as authority:
         fill(authority)
-        with authority._using() as connection:
+        with authority.using() as connection:
             connection.set_progress_handler(count, 1)
             assert connection.execute(SQLITE_SQL["lock_undelivered"], (NOW, HANDED_S, 10)).fetchall() == []
             connection.set_progress_handler(None, 1)
