@@ -298,8 +298,9 @@ class Transport(Protocol):
         """Admit each as long as fewer than `limit` deliveries are unacknowledged; whether it was. Durable on return.
 
         Never more than `limit`, whoever else puts (Kafka: than its lag told). Where the transport can tell that one
-        with the same `job_id` waits already, that one stands, and it counts as admitted. A depth that can't be read is
-        an error, and nothing is admitted.
+        with the same `job_id` waits already, that one stands, and it counts as admitted; one that is out is delivered
+        once more after it was acknowledged. So whatever is put is received after that. A depth that can't be read is an
+        error, and nothing is admitted.
         """
         ...
 

@@ -164,6 +164,45 @@ def test_one_that_waits_already_stands(rig: Rig, transport: Transport) -> None:
         assert transport.depth() == 2
 
 
+def test_what_is_put_while_it_is_out_is_received_after_that(rig: Rig, transport: Transport) -> None:
+    assert transport.put_many([turn("a", "s"), turn("b")], PLENTY) == (True, True)
+    out = rig.receive_all(transport, 2)
+    first, *_ = (one for one in out if one.envelope is not None and one.envelope.job_id == "a")
+    assert rig.client().put_many([turn("a", "s"), turn("a", "s")], PLENTY) == (True, True)
+    assert rig.receive_all(transport, 0) == ()
+    assert transport.acknowledge(receipts(out)) == (None, None)
+    assert transport.depth() >= 1
+    (again, *_) = rig.receive_all(transport, 1)
+    assert again.envelope == turn("a", "s")
+    assert again.receipt != first.receipt
+    assert transport.acknowledge([first.receipt]) == (None,), "that is done"
+    assert transport.depth() >= 1
+    if rig.tells_duplicates:
+        assert transport.acknowledge([again.receipt]) == (None,)
+        assert transport.depth() == 0
+
+
+def test_what_is_put_while_it_is_acknowledged_is_received_after_that(rig: Rig, transport: Transport) -> None:
+    if not rig.tells_duplicates:
+        return
+    other = rig.client()
+    transport.put_many([turn("a")], PLENTY)
+    with ThreadPoolExecutor(2) as pool:
+        for _ in range(30):
+            (out,) = rig.receive_all(transport, 1)
+            go = threading.Barrier(2)
+
+            def put(go: threading.Barrier = go) -> tuple[bool, ...]:
+                go.wait(LIMIT_S)
+                return other.put_many([turn("a")], PLENTY)
+
+            putting = pool.submit(put)
+            go.wait(LIMIT_S)
+            assert transport.acknowledge([out.receipt]) == (None,)
+            assert putting.result(LIMIT_S) == (True,)
+            assert transport.depth() == 1
+
+
 def test_the_same_twice_in_a_batch_is_one(rig: Rig, transport: Transport) -> None:
     if rig.tells_duplicates:
         assert transport.put_many([turn("a"), turn("a"), turn("b"), turn("a")], 1) == (True, True, False, True)

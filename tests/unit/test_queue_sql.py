@@ -29,7 +29,9 @@ def test_every_block_is_a_statement_that_the_newest_schema_takes() -> None:
         for statement in statements:
             connection.execute(statement)
     for name, statement in named_blocks(PACKAGE, "sqlite.sql").items():
-        values = dict.fromkeys(re.findall(r":(\w+)", statement), 1) or (1,) * statement.count("?")
+        numbered = [int(number) for number in re.findall(r"\?(\d+)", statement)]
+        count = max(numbered) if numbered else statement.count("?")
+        values = dict.fromkeys(re.findall(r":(\w+)", statement), 1) or (1,) * count
         assert connection.execute(f"EXPLAIN {statement}", values).fetchall(), name
     connection.close()
 

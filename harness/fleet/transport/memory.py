@@ -19,7 +19,7 @@ from harness.fleet.transport.settled import VISIBILITY_S, Settled, place_of, rea
 @attrs.define
 class _Row:
     """A delivery. `number` is that of its claim, 0 while it waits; `at` is when it was claimed, `until` when it is due
-    again."""
+    again. `again`: since then it was put once more."""
 
     waiting: Waiting
     envelope: AgentTurnEnvelope | None
@@ -29,6 +29,7 @@ class _Row:
     number: int = 0
     at: float = 0.0
     until: float = 0.0
+    again: bool = False
 
     def is_of(self, receipt: Receipt) -> bool:
         return self.number != 0 and receipt == self.receipt
@@ -60,7 +61,7 @@ class _Queue:
         claimed = []
         for waiting, number in claim(due, busy, self.history, now, limit):
             row = self.rows[waiting.job_id]
-            row.owner, row.number, row.at, row.until = owner, number, now, now + visibility_s
+            row.owner, row.number, row.at, row.until, row.again = owner, number, now, now + visibility_s, False
             claimed.append(row)
         return claimed
 
@@ -153,13 +154,17 @@ class MemoryTransport:
             if len(rows) >= limit:
                 return False
             rows[envelope.job_id] = _Row(Waiting.of(envelope), envelope)
+        rows[envelope.job_id].again = True
         return True
 
     def _acknowledge(self, receipt: Receipt) -> Exception | None:
         job_id, _ = read_place(receipt.place)
         row = self._queue.rows.get(job_id)
         if row is not None and row.is_of(receipt):
-            self._queue.remove(job_id)
+            if row.again:
+                row.wait(self._queue.clock())
+            else:
+                self._queue.remove(job_id)
             self._settled.add(receipt)
             self._queue.changed.notify_all()  # the next of its session may go
             return None

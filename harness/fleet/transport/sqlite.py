@@ -16,7 +16,7 @@ import secrets
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -73,14 +73,15 @@ class SqliteTransport:
         with self._using() as connection:
             ids = [envelope.job_id for envelope in envelopes]
             length, known = _look(connection, ids)
-            if length < limit and any(name not in known for name in ids):
+            if (length < limit and any(name not in known for name in ids)) or any(known.values()):
                 with self._writing(connection, durable=True):
                     length, known = _look(connection, ids)
+                    connection.executemany(SQL["put_again"], ((name,) for name, is_out in known.items() if is_out))
                     new = _admissible(envelopes, known, limit - length)
                     put(connection, new, self.now)
                     killpoint("queue.before-put-commit")
                 killpoint("queue.after-put-commit")
-                known |= {envelope.job_id for envelope in new}
+                known |= {envelope.job_id: False for envelope in new}
         return tuple(name in known for name in ids)
 
     def receive(self, limit: int, wait_s: float) -> tuple[Delivery, ...]:
@@ -263,23 +264,28 @@ def put(
 def acknowledge(
     connection: sqlite3.Connection, receipts: Sequence[Receipt], now: Callable[[sqlite3.Connection], float]
 ) -> list[bool]:
-    """Of each, whether its delivery goes with this."""
-    gone = [connection.execute(SQL["acknowledge"], _claim_of(each)).rowcount > 0 for each in receipts]
+    """Of each, whether it was out, and isn't with this."""
+    gone = [_let_go(connection, _claim_of(each)) for each in receipts]
     Order(connection).fold_many(now)
     return gone
+
+
+def _let_go(connection: sqlite3.Connection, claim: dict[str, Any]) -> bool:
+    comes_again = connection.execute(SQL["let_come_again"], claim).rowcount > 0
+    return comes_again or connection.execute(SQL["acknowledge"], claim).rowcount > 0
 
 
 def depth(connection: sqlite3.Connection) -> int:
     return int(connection.execute(SQL["depth"]).fetchone()[0])
 
 
-def _look(connection: sqlite3.Connection, ids: Sequence[str]) -> tuple[int, set[str]]:
-    """The depth, and which of these jobs are there."""
-    known = {job_id for (job_id,) in connection.execute(SQL["known"], (json.dumps(ids),))}
+def _look(connection: sqlite3.Connection, ids: Sequence[str]) -> tuple[int, dict[str, bool]]:
+    """The depth, and which of these jobs are there, with whether they are out for the last time."""
+    known = {job_id: bool(is_out) for job_id, is_out in connection.execute(SQL["known"], (json.dumps(ids),))}
     return depth(connection), known
 
 
-def _admissible(envelopes: Sequence[AgentTurnEnvelope], known: set[str], room: int) -> list[AgentTurnEnvelope]:
+def _admissible(envelopes: Sequence[AgentTurnEnvelope], known: Collection[str], room: int) -> list[AgentTurnEnvelope]:
     """The first ones that are new, as many as there is room for."""
     new = {envelope.job_id: envelope for envelope in reversed(envelopes) if envelope.job_id not in known}
     in_order = dict.fromkeys(envelope.job_id for envelope in envelopes if envelope.job_id in new)

@@ -119,7 +119,7 @@ CREATE INDEX queue_lane_next ON agent_dispatch.queue_lane (gen, class, served, d
 -- would have if it were the first; or it is not due. The next of a group is looked for among those that are listed: one
 -- that is alone in its group from the beginning isn't, until it has company or is let go. `changes_at` is when time alone
 -- changes something about it; only then `gen` means anything. A deadline that is none is infinite. `surplus`: it came so
--- often before it went, as what is rewritten does.
+-- often before it went, as what is rewritten does. `again`: it was put once more while it is out.
 CREATE UNLOGGED TABLE agent_dispatch.queue_entry (
     job_id text COLLATE "C" NOT NULL PRIMARY KEY,
     tenant uuid NOT NULL,
@@ -134,7 +134,8 @@ CREATE UNLOGGED TABLE agent_dispatch.queue_entry (
     number bigint NOT NULL DEFAULT 0,
     changes_at double precision,
     gen bigint NOT NULL,
-    surplus integer NOT NULL DEFAULT 0
+    surplus integer NOT NULL DEFAULT 0,
+    again boolean NOT NULL DEFAULT false
 );
 
 CREATE INDEX queue_entry_listed ON agent_dispatch.queue_entry (grp, class, deadline, enqueued_at, job_id)
@@ -285,6 +286,8 @@ DECLARE
     known text[] := '{}';
     wanted integer := cardinality(job_ids);
     room bigint := 0;
+    is_enough boolean;
+    came integer := 0;
 BEGIN
     IF pg_try_advisory_xact_lock(agent_dispatch.queue_lock(1)) THEN
         room := most - agent_dispatch.queue_add_up();
@@ -296,26 +299,37 @@ BEGIN
         PERFORM agent_dispatch.queue_count();
         room := most - agent_dispatch.queue_add_up();
     END IF;
-    IF room < wanted THEN
+    is_enough := room >= wanted;
+    IF NOT is_enough THEN
         known := ARRAY(SELECT job_id FROM agent_dispatch.agent_dispatch_queue WHERE job_id = ANY (job_ids));
     END IF;
-    IF room > 0 THEN
-        INSERT INTO agent_dispatch.agent_dispatch_queue
-            (job_id, session_id, kind, payload_ref, tenant, priority, deadline, attempt, enqueued_at)
-        SELECT job_id, session_id, kind, payload_ref, tenant, priority, nullif(deadline, 'Infinity'), attempt, enqueued_at
-        FROM (
-            SELECT DISTINCT ON (job_id) *
-            FROM unnest(job_ids, session_ids, kinds, payload_refs, tenants, priorities, deadlines, attempts, times)
-                WITH ORDINALITY AS given (
-                    job_id, session_id, kind, payload_ref, tenant, priority, deadline, attempt, enqueued_at, place
-                )
-            WHERE job_id <> ALL (known)
-            ORDER BY job_id, place
-        ) AS first
-        ORDER BY place LIMIT room
-        ON CONFLICT (job_id) DO NOTHING;
-    END IF;
-    IF room >= wanted THEN  -- all are there, by whomever
+    LOOP
+        IF room > 0 THEN
+            INSERT INTO agent_dispatch.agent_dispatch_queue
+                (job_id, session_id, kind, payload_ref, tenant, priority, deadline, attempt, enqueued_at)
+            SELECT job_id, session_id, kind, payload_ref, tenant, priority, nullif(deadline, 'Infinity'), attempt, enqueued_at
+            FROM (
+                SELECT DISTINCT ON (job_id) *
+                FROM unnest(job_ids, session_ids, kinds, payload_refs, tenants, priorities, deadlines, attempts, times)
+                    WITH ORDINALITY AS given (
+                        job_id, session_id, kind, payload_ref, tenant, priority, deadline, attempt, enqueued_at, place
+                    )
+                WHERE job_id <> ALL (known)
+                ORDER BY job_id, place
+            ) AS first
+            ORDER BY place LIMIT room
+            ON CONFLICT (job_id) DO NOTHING;
+            GET DIAGNOSTICS came = ROW_COUNT;
+            room := room - came;
+            wanted := wanted - came;
+        END IF;
+        EXIT WHEN wanted <= 0;
+        -- What is out already is to be delivered once more; what goes while this waits for it is put anew.
+        UPDATE agent_dispatch.queue_entry SET again = true
+        WHERE job_id = ANY (job_ids) AND owner <> '' AND NOT again;
+        EXIT WHEN NOT FOUND;
+    END LOOP;
+    IF is_enough THEN  -- all are there, by whomever
         RETURN QUERY SELECT DISTINCT unnest(job_ids);
     ELSE
         RETURN QUERY
@@ -336,15 +350,21 @@ BEGIN
     RETURN QUERY
     WITH ours AS MATERIALIZED (
         SELECT * FROM agent_dispatch.queue_held(job_ids, owners, times, numbers)
+    ), kept AS (  -- as if their receivers had been silent for too long
+        UPDATE agent_dispatch.queue_entry AS e SET changes_at = e.claimed_at, number = 0, again = false
+        WHERE e.job_id = ANY (ARRAY(SELECT o.job_id FROM ours AS o WHERE o.again))
     ), deleted AS (
-        DELETE FROM agent_dispatch.agent_dispatch_queue AS q WHERE q.job_id = ANY (ARRAY(SELECT o.job_id FROM ours AS o))
+        DELETE FROM agent_dispatch.agent_dispatch_queue AS q
+        WHERE q.job_id = ANY (ARRAY(SELECT o.job_id FROM ours AS o WHERE NOT o.again))
         RETURNING q.job_id
     )
     SELECT o.place, true, coalesce((
         SELECT g.size > 1 FROM agent_dispatch.queue_group AS g
         WHERE g.gen = o.gen AND g.tenant = o.tenant AND g.grp = o.grp
     ), true)
-    FROM deleted AS d JOIN ours AS o ON o.job_id = d.job_id;
+    FROM deleted AS d JOIN ours AS o ON o.job_id = d.job_id
+    UNION ALL
+    SELECT o.place, true, true FROM ours AS o WHERE o.again;
     GET DIAGNOSTICS answers = ROW_COUNT;
     IF answers < cardinality(job_ids) THEN
         RETURN QUERY
@@ -358,7 +378,7 @@ $$;
 -- Which of these receipts hold a delivery: no other has an owner. Nobody else claims those meanwhile.
 CREATE FUNCTION agent_dispatch.queue_held(
     job_ids text[], owners text[], times double precision[], numbers bigint[]
-) RETURNS TABLE (place bigint, job_id text, gen bigint, tenant uuid, grp uuid) LANGUAGE plpgsql AS $$
+) RETURNS TABLE (place bigint, job_id text, gen bigint, tenant uuid, grp uuid, again boolean) LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 BEGIN
     RETURN QUERY
@@ -368,7 +388,7 @@ BEGIN
             WITH ORDINALITY AS given (job_id, owner, claimed_at, number, place)
         ORDER BY job_id, place
     ) AS r CROSS JOIN LATERAL (
-        SELECT e.job_id, e.gen, e.tenant, e.grp FROM agent_dispatch.queue_entry AS e
+        SELECT e.job_id, e.gen, e.tenant, e.grp, e.again FROM agent_dispatch.queue_entry AS e
         WHERE e.job_id = r.job_id AND e.owner = r.owner AND e.number = r.number AND e.claimed_at = r.claimed_at
         FOR UPDATE
     ) AS e;
@@ -744,7 +764,7 @@ BEGIN
                 claimed := claimed || ready.job_id;
                 UPDATE agent_dispatch.queue_entry
                 SET class = NULL, owner = receiver, claimed_at = now, number = claims + cardinality(claimed),
-                    changes_at = until, gen = now_gen
+                    changes_at = until, gen = now_gen, again = false
                 WHERE job_id = ready.job_id;
                 UPDATE agent_dispatch.queue_group
                 SET class = NULL, is_out = true, served = claims + cardinality(claimed)

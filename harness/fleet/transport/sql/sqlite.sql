@@ -8,13 +8,25 @@ SELECT coalesce(:now, (julianday('now') - 2440587.5) * 86400.0)
 SELECT depth FROM agent_dispatch_depth
 
 -- name: known
--- Which of these wait or are out. The ids come as a JSON array.
-SELECT job_id FROM agent_dispatch_queue WHERE job_id IN (SELECT value FROM json_each(?))
+-- Which of these wait or are out, and whether they are out for the last time. The ids come as a JSON array.
+SELECT queue.job_id, coalesce(entry.state = 2 AND NOT entry.again, false)
+FROM agent_dispatch_queue AS queue LEFT JOIN agent_dispatch_entry AS entry USING (place)
+WHERE queue.job_id IN (SELECT value FROM json_each(?))
+
+-- name: put_again
+-- What is out is to be delivered once more.
+UPDATE agent_dispatch_entry SET again = true
+WHERE state = 2 AND place = (SELECT place FROM agent_dispatch_queue WHERE job_id = ?)
 
 -- name: put
 INSERT INTO agent_dispatch_queue
     (job_id, session_id, kind, payload_ref, tenant, priority, deadline, attempt, enqueued_at)
 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)
+
+-- name: let_come_again
+-- Instead of going, one that was put again while it was out: as if its receiver had been silent for too long.
+UPDATE agent_dispatch_entry SET changes_at = claimed_at, number = 0, again = false
+WHERE place = :place AND state = 2 AND number = :number AND owner = :owner AND claimed_at = :claimed_at AND again
 
 -- name: acknowledge
 DELETE FROM agent_dispatch_queue
@@ -140,7 +152,7 @@ UPDATE agent_dispatch_claims SET number = ?
 
 -- name: claim_entry
 UPDATE agent_dispatch_entry
-SET state = 2, owner = :owner, claimed_at = :now, number = :number, changes_at = :until
+SET state = 2, owner = :owner, claimed_at = :now, number = :number, changes_at = :until, again = false
 WHERE place = :place
 
 -- name: serve_group

@@ -104,7 +104,8 @@ CREATE TABLE agent_dispatch_entry (
     owner TEXT NOT NULL DEFAULT '',
     claimed_at REAL NOT NULL DEFAULT 0,
     number INTEGER NOT NULL DEFAULT 0,
-    changes_at REAL
+    changes_at REAL,
+    again INTEGER NOT NULL DEFAULT 0    -- it was put once more while it is out
 );
 
 CREATE INDEX agent_dispatch_entry_waiting
