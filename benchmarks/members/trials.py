@@ -241,10 +241,11 @@ def lost_answers(stage: Stage, losses: int, workers: int) -> Report:
                 if name.startswith("lost"):
                     depth = stage.fleet.transport.depth()
                     producer.is_cut, producer.lose = bool(number % 2), functools.partial(_arrived, stage, depth)
-                given_up += _tries(functools.partial(queue.submit, submission)) > 1
+                tries = _tries(functools.partial(queue.submit, submission))
+                given_up += name.startswith("lost") and tries > 1
                 stage.accepted[submission.id] = chore.effects
         queue.flush()
-    report.seen |= {"answers lost": losses, "submissions that were not told, and came again": given_up}
+    report.seen |= {"answers lost": losses, "of them, submissions that came again": given_up}
     for _ in range(workers):
         stage.workers.start()
     concluded(stage, report)
