@@ -128,6 +128,21 @@ def test_what_is_gone_can_neither_be_given_back_nor_kept(queue: PostgresTranspor
     assert queue.receive(2, 0.0) == ()
 
 
+def test_a_receipt_is_of_one_delivery_and_not_of_the_next_with_its_id(
+    postgres_database: str, queue: PostgresTransport, clock: Clock
+) -> None:
+    queue.put_many([turn("a")], PLENTY)
+    old = receipts(queue.receive(1, 0.0))
+    assert queue.acknowledge(old) == (None,)
+    queue.put_many([turn("a", payload_ref="sha256:1")], PLENTY)
+    with contextlib.closing(PostgresTransport(postgres_database, clock=clock)) as other:
+        for settle in (other.acknowledge, other.extend, queue.extend, lambda each: queue.give_back(each, 0.0)):
+            assert [type(answer) for answer in settle(old)] == [StaleReceiptError]
+    assert queue.acknowledge(old) == (None,), "that was done before"
+    assert queue.depth() == 1
+    assert names(queue.receive(1, 0.0)) == ["a"]
+
+
 # -- made anew while others are at work --------------------------------------------------------------------------------
 
 

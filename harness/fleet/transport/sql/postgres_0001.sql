@@ -350,9 +350,11 @@ BEGIN
     RETURN QUERY
     WITH ours AS MATERIALIZED (
         SELECT * FROM agent_dispatch.queue_held(job_ids, owners, times, numbers)
-    ), kept AS (  -- as if their receivers had been silent for too long
-        UPDATE agent_dispatch.queue_entry AS e SET changes_at = e.claimed_at, number = 0, again = false
-        WHERE e.job_id = ANY (ARRAY(SELECT o.job_id FROM ours AS o WHERE o.again))
+    ), let_go AS (  -- for good: what is put under the same id next isn't theirs
+        UPDATE agent_dispatch.queue_entry AS e
+        SET number = 0, again = false,  -- and as if their receivers had been silent for too long
+            changes_at = CASE WHEN e.again THEN e.claimed_at ELSE e.changes_at END
+        WHERE e.job_id = ANY (ARRAY(SELECT o.job_id FROM ours AS o))
     ), deleted AS (
         DELETE FROM agent_dispatch.agent_dispatch_queue AS q
         WHERE q.job_id = ANY (ARRAY(SELECT o.job_id FROM ours AS o WHERE NOT o.again))
