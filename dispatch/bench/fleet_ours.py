@@ -118,5 +118,5 @@ def _turn(name: str) -> Submission:
 def _opened(place: str) -> Fleet:
     if place.startswith("postgresql://"):
         return open_fleet(FleetSettings("postgres", place, place, max_depth=_DEEP))
-    state, queue = (f"sqlite:///{Path(place, name)}" for name in ("state.db", "queue.db"))
-    return open_fleet(FleetSettings("sqlite", state, queue, max_depth=_DEEP))
+    state = f"sqlite:///{Path(place, 'state.db')}"
+    return open_fleet(FleetSettings("sqlite", state, state, max_depth=_DEEP))

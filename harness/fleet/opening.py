@@ -30,8 +30,15 @@ class Fleet:
     @property
     def joint(self) -> Joint | None:
         """For a worker, if the two are one database."""
-        if self.settings.backend != "postgres" or self.settings.queue_uri != self.settings.state_db_uri:
+        if not self.settings.is_one_database:
             return None
+        if self.settings.backend == "sqlite":
+            from harness.fleet.authority.sqlite import SqliteWorkItems
+            from harness.fleet.sqlite_joint import SqliteJoint
+            from harness.fleet.transport.sqlite import SqliteTransport
+
+            assert isinstance(self.authority, SqliteWorkItems) and isinstance(self.transport, SqliteTransport)
+            return SqliteJoint(self.authority, self.transport)
         from harness.fleet.authority.postgres import PostgresWorkItems
         from harness.fleet.postgres_joint import PostgresJoint
         from harness.fleet.transport.postgres import PostgresTransport
@@ -71,10 +78,13 @@ def open_transport(settings: FleetSettings) -> Transport:
         case "kafka":
             return _kafka(settings)
         case _:
+            from harness.fleet.authority.sqlite_file import FILE
             from harness.fleet.transport.sqlite import SqliteTransport
+            from harness.fleet.transport.sqlite_file import QUEUE
 
             path = settings.queue_uri.removeprefix("sqlite:///")
-            return SqliteTransport(path, visibility_s=settings.claim_ttl_s)
+            kind = FILE if settings.is_one_database else QUEUE
+            return SqliteTransport(path, visibility_s=settings.claim_ttl_s, kind=kind)
 
 
 def _kafka(settings: FleetSettings) -> Transport:

@@ -45,6 +45,11 @@ class FleetSettings:
     kafka_instance: str = ""
     keep_days: float = 30.0
 
+    @property
+    def is_one_database(self) -> bool:
+        """Whether authority and queue are: by their names, which are the same then."""
+        return self.backend != "kafka" and self.queue_uri == self.state_db_uri
+
     @classmethod
     def of(cls, environ: Mapping[str, str]) -> FleetSettings:
         """Raises `InvalidSettingError`, which names the variable. What is unset or empty has its default."""
@@ -126,7 +131,7 @@ def _queue_uri(environ: Mapping[str, str], backend: str, state: str) -> str:
     if backend == "sqlite":
         if given and not _FILE.match(given):
             raise InvalidSettingError("TASK_QUEUE_URI", "names no SQLite file: sqlite:////absolute/path")
-        return given or default_uri("queue.db")
+        return given or (state if _FILE.match(state) else default_uri("queue.db"))
     return ""
 
 

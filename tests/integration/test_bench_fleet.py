@@ -161,7 +161,7 @@ class BrokenTransport(MemoryTransport):
 
 
 def test_a_worker_that_cannot_go_on_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    fleet = OurFleet(FleetSettings(), MemoryWorkItems(time.time), BrokenTransport())
+    fleet = OurFleet(FleetSettings(queue_uri="sqlite:////elsewhere"), MemoryWorkItems(time.time), BrokenTransport())
     monkeypatch.setattr("dispatch.bench.fleet_ours._opened", lambda place: fleet)
     with Path(os.devnull).open("wb") as nobody, pytest.raises(FleetBrokenError, match="the queue is none"):
         work("", 1, Teller(nobody.fileno()), threading.Event())

@@ -23,7 +23,9 @@ from harness.fleet.errors import (
     UnknownItemError,
     WrongStateError,
 )
+from harness.fleet.opening import open_fleet
 from harness.fleet.ports import Delivery
+from harness.fleet.settings import FleetSettings
 from harness.fleet.transport.sqlite import SqliteTransport
 from harness.fleet.transport.sqlite_order import FOLD_AT
 from harness.fleet.work_item import WorkItem, WorkItemState
@@ -325,6 +327,16 @@ def test_a_settlement_that_failed_has_not_happened_and_is_repeated(
     settled = pair.settle([ending(one, item)], [opening(two)])
     assert (state(pair, "a"), state(pair, "b"), settled.locked) == (SUCCEEDED, RUNNING, (True,))
     assert pair.transport.depth() == 1
+
+
+def test_a_fleet_in_one_file_has_a_joint_and_one_in_two_has_none(path: Path, tmp_path: Path) -> None:
+    uri = f"sqlite:///{path}"
+    with contextlib.closing(open_fleet(FleetSettings("sqlite", uri, uri))) as fleet:
+        fleet.queue.submit(turn("a"))
+        assert fleet.joint is not None and fleet.transport.depth() == 1
+        assert fleet.authority.find(["a"])["a"].delivered
+    with contextlib.closing(open_fleet(FleetSettings("sqlite", uri, f"sqlite:///{tmp_path / 'queue.db'}"))) as fleet:
+        assert fleet.joint is None
 
 
 def test_two_files_are_no_pair(tmp_path: Path) -> None:

@@ -18,7 +18,8 @@ def test_without_a_word_everything_is_local() -> None:
     )  # fmt: skip
     assert settings.state_db_uri.startswith("sqlite:///")
     assert settings.queue_uri.startswith("sqlite:///")
-    assert settings.state_db_uri != settings.queue_uri
+    assert settings.state_db_uri == settings.queue_uri, "one file"
+    assert FleetSettings.of({"STATE_DB_URI": PG}).queue_uri.startswith("sqlite:///")
 
 
 def test_what_is_empty_has_its_default() -> None:
