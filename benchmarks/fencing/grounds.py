@@ -69,7 +69,6 @@ class SqliteGrounds:
         self.environ = LEASES | {
             "TASK_QUEUE_BACKEND": "sqlite",
             "STATE_DB_URI": f"sqlite:///{self._state}",
-            "TASK_QUEUE_URI": f"sqlite:///{folder / 'queue.db'}",
             "AGENT_DISPATCH_MAX_DEPTH": str(max_depth),
         }
         self.direct = self.environ

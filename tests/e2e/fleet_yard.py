@@ -51,7 +51,6 @@ class Yard:
         desk.env |= {
             "PYTHONPATH": str(desk.folder),
             "STATE_DB_URI": f"sqlite:///{self.place / 'state.db'}",
-            "TASK_QUEUE_URI": f"sqlite:///{self.place / 'queue.db'}",
         }
 
     @contextmanager
