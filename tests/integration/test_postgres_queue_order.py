@@ -143,6 +143,15 @@ def test_a_receipt_is_of_one_delivery_and_not_of_the_next_with_its_id(
     assert names(queue.receive(1, 0.0)) == ["a"]
 
 
+def test_beside_one_that_is_gone_what_is_to_come_again_is_acknowledged(queue: PostgresTransport) -> None:
+    queue.put_many([turn("a"), turn("b")], PLENTY)
+    out = receipts(queue.receive(2, 0.0))
+    assert queue.acknowledge(out[:1]) == (None,)
+    queue.put_many([turn("b")], PLENTY)
+    assert queue.acknowledge(out) == (None, None)
+    assert names(queue.receive(2, 0.0)) == ["b"]
+
+
 # -- made anew while others are at work --------------------------------------------------------------------------------
 
 

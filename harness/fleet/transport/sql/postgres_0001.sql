@@ -371,8 +371,11 @@ BEGIN
     IF answers < cardinality(job_ids) THEN
         RETURN QUERY
         SELECT r.place, false, false
-        FROM unnest(job_ids) WITH ORDINALITY AS r (job_id, place)
-        WHERE (SELECT true FROM agent_dispatch.agent_dispatch_queue AS q WHERE q.job_id = r.job_id);
+        FROM unnest(job_ids, owners, times) WITH ORDINALITY AS r (job_id, owner, claimed_at, place)
+        WHERE (SELECT true FROM agent_dispatch.agent_dispatch_queue AS q WHERE q.job_id = r.job_id) AND (
+            SELECT e.number = 0 FROM agent_dispatch.queue_entry AS e
+            WHERE e.job_id = r.job_id AND e.owner = r.owner AND e.claimed_at = r.claimed_at
+        ) IS NOT TRUE;  -- which was let go
     END IF;
 END
 $$;
