@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint type bench docs crash fencing envelopes clean
+.PHONY: help demo test lint type bench docs crash fencing envelopes members clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -44,6 +44,9 @@ fencing: $(STAMP) ## the long fencing campaign: trouble the workers of a fleet o
 
 envelopes: $(STAMP) ## put ten thousand strays into the queue of each kind of fleet; a few minutes
 	@$(BIN)/python -m benchmarks.envelopes
+
+members: $(STAMP) ## let workers on Kafka come and go, lose acknowledgements, kill whoever takes a turn; twenty minutes
+	@$(BIN)/python -m benchmarks.members
 
 docs: $(STAMP) ## make the pictures under docs/ anew
 	@$(BIN)/python -m dispatch.demo.pictures docs/images
