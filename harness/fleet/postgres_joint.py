@@ -47,6 +47,7 @@ class PostgresJoint:
             self._authority.perform_with(admission, [*submits, *delivers])
         except _NotThisWayError:
             return None
+        self._transport.work_off(len(submissions))
         return admission.items
 
     def settle(self, endings: Sequence[Ending], openings: Sequence[Opening]) -> Settled:
