@@ -203,6 +203,30 @@ def test_what_is_put_while_it_is_acknowledged_is_received_after_that(rig: Rig, t
             assert transport.depth() == 1
 
 
+def test_what_was_acknowledged_can_neither_be_given_back_nor_kept(rig: Rig, transport: Transport) -> None:
+    transport.put_many([turn("a")], PLENTY)
+    (out,) = rig.receive_all(transport, 1)
+    assert transport.acknowledge([out.receipt]) == (None,)
+    for done in (transport.give_back([out.receipt], 0.0), transport.extend([out.receipt])):
+        assert isinstance(done[0], StaleReceiptError)
+    assert transport.depth() == 0
+
+
+def test_a_receipt_is_no_other_deliverys(rig: Rig, transport: Transport) -> None:
+    """Not even that of the next one for the same job."""
+    transport.put_many([turn("a")], PLENTY)
+    (first,) = rig.receive_all(transport, 1)
+    transport.acknowledge([first.receipt])
+    transport.put_many([turn("a")], PLENTY)
+    assert transport.acknowledge([first.receipt]) == (None,), "that is done"
+    (second,) = rig.receive_all(transport, 1)
+    assert transport.acknowledge([first.receipt]) == (None,)
+    assert isinstance(transport.give_back([first.receipt], 0.0)[0], StaleReceiptError)
+    assert transport.depth() == 1
+    assert transport.acknowledge([second.receipt]) == (None,)
+    assert transport.depth() == 0
+
+
 def test_the_same_twice_in_a_batch_is_one(rig: Rig, transport: Transport) -> None:
     if rig.tells_duplicates:
         assert transport.put_many([turn("a"), turn("a"), turn("b"), turn("a")], 1) == (True, True, False, True)

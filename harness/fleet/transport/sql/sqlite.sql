@@ -99,6 +99,7 @@ WHERE place = :place
 UPDATE agent_dispatch_entry
 SET state = 1, owner = '', number = 0, changes_at = :due
 WHERE place = :place AND state = 2 AND number = :number AND owner = :owner AND claimed_at = :claimed_at
+    AND EXISTS (SELECT 1 FROM agent_dispatch_queue AS queue WHERE queue.place = agent_dispatch_entry.place)
 RETURNING grp
 
 -- name: extend
