@@ -20,6 +20,7 @@ BLOCKS = {database: named_blocks(PACKAGE, f"{database}.sql") for database in ("s
 ALONE = {
     "postgres": {
         *("plan_by_keys", "keep_alive", "find_self", "cut_off_former"),  # a connection to a server
+        "add_item",  # statements are sent one by one there
         *("hint", "listen", "say_that_somebody_listens"),  # the file's change counter is enough
         *("lock_items", "lock_sessions", "touch_item", "hold_sessions", "let_go_sessions", "find_holders"),  # company
         *("try_session_locks", "free_session_locks", "cut_off_holder"),

@@ -162,8 +162,7 @@ class PostgresRows:
             versions = [self.records[name].version for name in gone]
             self._unsent.append(Statement(SQL["remove_items"], (array(gone), _numbers(versions))))
         if new:
-            columns = map(_array, zip(*map(_addition, new), strict=True))
-            self._unsent.append(Statement(SQL["add_items"], (*columns, str(self._counts_from_beginning).encode())))
+            self._unsent.append(self._adding(new))
             self._new.update(item.id for item in new)
         if changed:
             self._change(sorted(changed, key=lambda item: item.id))
@@ -177,6 +176,12 @@ class PostgresRows:
             before = self.records.get(item.id)
             self.records[item.id] = Record(item, None, before is not None and before.is_awaited)
         self._written += len(new) + len(changed)
+
+    def _adding(self, new: Sequence[WorkItem]) -> Statement:
+        if len(new) == 1:
+            return statement(SQL["add_item"], *_addition(new[0]), self._counts_from_beginning)
+        columns = map(_array, zip(*map(_addition, new), strict=True))
+        return Statement(SQL["add_items"], (*columns, str(self._counts_from_beginning).encode()))
 
     def _change(self, changed: Sequence[WorkItem]) -> None:
         before = [self.records[item.id] for item in changed]

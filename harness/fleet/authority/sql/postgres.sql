@@ -122,6 +122,23 @@ CROSS JOIN (
     SELECT CASE WHEN $27::boolean THEN extract(epoch FROM transaction_timestamp()) ELSE 0 END::double precision
 ) AS clock (beginning)
 
+-- name: add_item
+-- One alone, in half of the time.
+INSERT INTO agent_dispatch.items (
+    id, tenant, session_id, kind, payload_ref, priority, deadline, depends_on, max_attempts, submitted_at,
+    state, attempt, failures, owner, lease_epoch, fencing_token, expires_at, not_before, delivered, handed_at,
+    changed_at, started_at, cancel_cause, checkpoint, cause, result, due_at, lapses_at
+)
+SELECT $1, $2, $3, $4, $5, $6::smallint, $7::double precision, ARRAY(SELECT jsonb_array_elements_text($8::jsonb)),
+    $9::integer, beginning + $10::double precision, $11, $12::integer, $13::integer, $14, $15::integer, $16::bigint,
+    $17::double precision, $18::double precision, $19::boolean, beginning + $20::double precision,
+    beginning + $21::double precision, $22::double precision, $23, $24, $25, $26,
+    CASE WHEN $11 = 'ready' AND NOT $19::boolean THEN $18::double precision END,
+    CASE WHEN $11 IN ('submitted', 'ready') THEN $7::double precision END
+FROM (
+    SELECT CASE WHEN $27::boolean THEN extract(epoch FROM transaction_timestamp()) ELSE 0 END::double precision
+) AS clock (beginning)
+
 -- name: add_waits
 -- Of new items. What they wait for is marked: who ends it has read it unmarked, or finds them here.
 WITH new AS (
