@@ -93,7 +93,7 @@ class SqlitePost(_RowPost):
     _FIND = f"SELECT {', '.join(COLUMNS)} FROM agent_dispatch_queue WHERE place = ?"
 
     def __init__(self, environ: Mapping[str, str]) -> None:
-        self._path = Path(environ["TASK_QUEUE_URI"].removeprefix("sqlite:///"))
+        self._path = Path(environ["STATE_DB_URI"].removeprefix("sqlite:///"))
 
     def plant(self, strays: Sequence[Stray]) -> list[str]:
         with contextlib.closing(sqlite3.connect(self._path, timeout=LIMIT_S)) as file, file:
