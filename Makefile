@@ -21,7 +21,7 @@ demo: $(STAMP) ## run the demonstration: a dozen slices in a throwaway repositor
 	@$(BIN)/python -m dispatch demo
 
 test: $(STAMP) ## run every test
-	@$(BIN)/python -m pytest -q -n auto --maxprocesses 8
+	@$(BIN)/python -m pytest -q -n auto --maxprocesses 8 --dist worksteal
 
 lint: $(STAMP) ## formatting, lint rules and the import floors
 	@$(BIN)/ruff check .

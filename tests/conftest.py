@@ -35,6 +35,11 @@ KAFKA_MODULES = (
 )
 
 
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
+    """One more than there are cores: half of the time tests wait, for leases, servers and children."""
+    return len(os.sched_getaffinity(0)) + 1
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Without what Kafka runs on, its tests are not run, which the end of the run says; in CI they fail."""
     if os.environ.get("CI") or kafka_server.is_possible():
