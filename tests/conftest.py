@@ -35,6 +35,7 @@ KAFKA_MODULES = (
 )
 
 
+@pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
     """One more than there are cores: half of the time tests wait, for leases, servers and children."""
     return len(os.sched_getaffinity(0)) + 1
