@@ -182,6 +182,15 @@ def test_what_is_put_while_it_is_out_is_received_after_that(rig: Rig, transport:
         assert transport.depth() == 0
 
 
+def test_a_strangers_delivery_of_the_same_name_comes_once(rig: Rig, transport: Transport) -> None:
+    if rig.tells_duplicates:
+        transport.put_many([turn("a", tenant="stranger")], PLENTY)
+        out = rig.receive_all(transport, 1)
+        assert transport.put_many([turn("a", tenant="ours")], PLENTY) == (True,)
+        assert transport.acknowledge(receipts(out)) == (None,)
+        assert transport.depth() == 0
+
+
 def test_what_is_put_while_it_is_acknowledged_is_received_after_that(rig: Rig, transport: Transport) -> None:
     if not rig.tells_duplicates:
         return

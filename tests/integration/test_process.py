@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import functools
+import gc
 import io
 import logging
 import os
@@ -43,6 +44,8 @@ def family(tmp_path: Path) -> Iterator[Family]:
 
 
 def descriptors() -> int:
+    """Those that are in use, and not only not yet collected."""
+    gc.collect()
     return len(list(Path("/proc/self/fd").iterdir()))
 
 

@@ -154,7 +154,8 @@ class MemoryTransport:
             if len(rows) >= limit:
                 return False
             rows[envelope.job_id] = _Row(Waiting.of(envelope), envelope)
-        rows[envelope.job_id].again = True
+        row = rows[envelope.job_id]
+        row.again |= row.envelope is not None and row.envelope.tenant == envelope.tenant
         return True
 
     def _acknowledge(self, receipt: Receipt) -> Exception | None:

@@ -76,7 +76,8 @@ class SqliteTransport:
             if (length < limit and any(name not in known for name in ids)) or any(known.values()):
                 with self._writing(connection, durable=True):
                     length, known = _look(connection, ids)
-                    connection.executemany(SQL["put_again"], ((name,) for name, is_out in known.items() if is_out))
+                    out = [(one.job_id, one.tenant) for one in envelopes if known.get(one.job_id)]
+                    connection.executemany(SQL["put_again"], out)
                     new = _admissible(envelopes, known, limit - length)
                     put(connection, new, self.now)
                     killpoint("queue.before-put-commit")

@@ -324,9 +324,12 @@ BEGIN
             wanted := wanted - came;
         END IF;
         EXIT WHEN wanted <= 0;
-        -- What is out already is to be delivered once more; what goes while this waits for it is put anew.
-        UPDATE agent_dispatch.queue_entry SET again = true
-        WHERE job_id = ANY (job_ids) AND owner <> '' AND NOT again;
+        -- What is out already is to be delivered once more, unless it is a stranger's; what goes while this waits for it
+        -- is put anew.
+        UPDATE agent_dispatch.queue_entry AS e SET again = true
+        FROM unnest(job_ids, tenants) AS given (job_id, tenant)
+        WHERE e.job_id = given.job_id AND e.owner <> '' AND NOT e.again
+            AND e.tenant = agent_dispatch.queue_reference(given.tenant, NULL);
         EXIT WHEN NOT FOUND;
     END LOOP;
     IF is_enough THEN  -- all are there, by whomever

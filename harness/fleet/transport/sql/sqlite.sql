@@ -14,9 +14,9 @@ FROM agent_dispatch_queue AS queue LEFT JOIN agent_dispatch_entry AS entry USING
 WHERE queue.job_id IN (SELECT value FROM json_each(?))
 
 -- name: put_again
--- What is out is to be delivered once more.
+-- What is out is to be delivered once more, unless it is a stranger's.
 UPDATE agent_dispatch_entry SET again = true
-WHERE state = 2 AND place = (SELECT place FROM agent_dispatch_queue WHERE job_id = ?)
+WHERE state = 2 AND place = (SELECT place FROM agent_dispatch_queue WHERE job_id = ? AND tenant = ?)
 
 -- name: put
 INSERT INTO agent_dispatch_queue
