@@ -158,7 +158,8 @@ def test_while_a_stop_is_tried_again_other_sessions_go_on() -> None:
     with running(host) as rig:
         rig.post(AskToStop("a@1"), AskToStop("b@1"))
         rig.settle()
-    assert sorted(host.sessions("cancel")) == ["a@1", "a@1", "b@1", "b@1"]
+    asked = host.sessions("cancel")  # two were refused, whoever's they were
+    assert (len(asked), set(asked)) == (4, {"a@1", "b@1"})
 
 
 def test_a_send_answers_with_the_turn_or_the_problem() -> None:
