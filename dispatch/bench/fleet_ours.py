@@ -11,7 +11,7 @@ from dispatch.bench.fleet_member import Teller
 from harness.fleet.envelope import AgentTurnEnvelope
 from harness.fleet.lease import WorkItemLeaseGuard
 from harness.fleet.opening import Fleet, open_fleet
-from harness.fleet.ports import Delivery, Ending, Joint, Opening, Receipt, Settled, Transport
+from harness.fleet.ports import Delivery, Ending, Joint, Opening, Receipt, Settlement, Transport
 from harness.fleet.settings import FleetSettings
 from harness.fleet.work_item import Submission, WorkItem
 from harness.fleet.worker import Worker
@@ -103,7 +103,7 @@ class TellingJoint:
     def admit(self, submissions: Sequence[Submission], limit: int) -> tuple[WorkItem, ...] | None:
         return self._joint.admit(submissions, limit)
 
-    def settle(self, endings: Sequence[Ending], openings: Sequence[Opening]) -> Settled:
+    def settle(self, endings: Sequence[Ending], openings: Sequence[Opening]) -> Settlement:
         settled = self._joint.settle(endings, openings)
         done = sum(isinstance(result, WorkItem) for result in settled.endings)
         if done:

@@ -142,8 +142,8 @@ class Keeper:
     def rescue(self) -> None:
         """While nothing is queued or out, whatever is said to have a delivery has lost it, and gets another.
 
-        It does where a queue of rows was asked to take the delivery and had one of the same job: a stranger's, or one
-        that was about to be acknowledged. A page at a time; a delivery too many does no harm.
+        It does where a queue of rows was asked to take the delivery and had a stranger's of the same job. A page at a
+        time; a delivery too many does no harm.
         """
         self._stranded_at, self._saw_deliveries = time.monotonic(), False
         wanted = Query(states=frozenset({WorkItemState.READY}), after=self._last_stranded, limit=MOST)

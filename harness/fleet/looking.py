@@ -53,7 +53,7 @@ def naming_transport(settings: FleetSettings) -> Iterator[None]:
 
 def queue_variable(settings: FleetSettings) -> str:
     """What names the transport's database: the authority's variable, where that is the same one."""
-    return "STATE_DB_URI" if settings.queue_uri == settings.state_db_uri else "TASK_QUEUE_URI"
+    return "STATE_DB_URI" if settings.is_one_database else "TASK_QUEUE_URI"
 
 
 @contextlib.contextmanager

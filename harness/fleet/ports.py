@@ -263,9 +263,9 @@ class Opening:
 
 
 @attrs.frozen
-class Settled:
-    """What endings and openings came to: their commands' results, and of each opening whether the session's lock was
-    free, and is held now."""
+class Settlement:
+    """What endings and openings came to: the results of their commands, and of each opening whether the session's lock
+    was free, and is held now."""
 
     endings: tuple[Result, ...]
     openings: tuple[Result, ...]
@@ -280,7 +280,7 @@ class Joint(Protocol):
         would. None, and nothing is done, unless all of them are new and there is room for all."""
         ...
 
-    def settle(self, endings: Sequence[Ending], openings: Sequence[Opening]) -> Settled:
+    def settle(self, endings: Sequence[Ending], openings: Sequence[Opening]) -> Settlement:
         """Perform all their commands. With an ending that is written down, its delivery is acknowledged; the lock of
         the session is freed whatever it came to, and so is that of an opening that was refused. Repeated with the same
         after `FleetUnavailableError` it does no harm."""

@@ -12,21 +12,18 @@ from collections.abc import Sequence
 
 from harness.database.postgres_wire import Result as Reply
 from harness.database.postgres_wire import Statement
+from harness.fleet.admitting import Admitting, NotThisWayError, deliveries
 from harness.fleet.authority.beside import Beside
 from harness.fleet.authority.postgres import PostgresWorkItems
 from harness.fleet.authority.postgres_rows import PostgresRows
 from harness.fleet.authority.postgres_sessions import PostgresSessionLocks
-from harness.fleet.commands import Deliver, Submit
-from harness.fleet.ports import Ending, Opening, Receipt, Result, Settled
+from harness.fleet.ports import Ending, Opening, Result, Settlement
+from harness.fleet.settling import Settling
 from harness.fleet.transport.postgres import PostgresTransport, acknowledge_values, put_values
 from harness.fleet.transport.postgres_schema import SQL
-from harness.fleet.work_item import Submission, WorkItem, WorkItemState
+from harness.fleet.work_item import Submission, WorkItem
 
 logger = logging.getLogger(__name__)
-
-
-class _NotThisWayError(Exception):
-    """Not all could be admitted in one transaction."""
 
 
 class PostgresJoint:
@@ -37,29 +34,28 @@ class PostgresJoint:
         self._has_tables = False
 
     def admit(self, submissions: Sequence[Submission], limit: int) -> tuple[WorkItem, ...] | None:
-        if any(submission.not_before > 0 for submission in submissions):  # its time may not have come
+        admitting = Admitting(submissions)
+        if not admitting.is_possible:
             return None
         self._see_to_tables()
-        admission = _Admission(submissions, limit)
-        submits = [Submit(submission) for submission in submissions]
-        delivers = [Deliver(submission.id, submission.tenant) for submission in submissions]
+        beside = _BesideAdmission(admitting, limit)
         try:
-            self._authority.perform_with(admission, [*submits, *delivers])
-        except _NotThisWayError:
+            self._authority.perform_with(beside, admitting.commands)
+        except NotThisWayError:
             return None
         self._transport.work_off(len(submissions))
-        return admission.items
+        return beside.items
 
-    def settle(self, endings: Sequence[Ending], openings: Sequence[Opening]) -> Settled:
+    def settle(self, endings: Sequence[Ending], openings: Sequence[Opening]) -> Settlement:
         self._see_to_tables()
-        settlement = _Settlement(self._authority.session_locks, endings, openings)
-        commands = [*(each.command for each in endings), *(each.claim for each in openings)]
-        results = self._authority.perform_with(settlement, commands)
-        if settlement.answers is not None:
-            for problem in self._transport.acknowledged(settlement.acknowledged, settlement.answers):
+        settling = Settling(endings, openings)
+        beside = _BesideSettlement(settling, self._authority.session_locks)
+        results = self._authority.perform_with(beside, settling.commands)
+        if beside.answers is not None:
+            for problem in self._transport.acknowledged(settling.acknowledged(results), beside.answers):
                 if problem is not None:
                     logger.info("a delivery was not acknowledged: %s", problem)
-        return Settled(results[: len(endings)], results[len(endings) :], tuple(settlement.locked))
+        return settling.settlement(results, beside.locked)
 
     def _see_to_tables(self) -> None:
         """Those of the queue are its own to make."""
@@ -68,32 +64,30 @@ class PostgresJoint:
             self._has_tables = True
 
 
-class _Admission(Beside):
-    """Of so many submissions, whose `Submit` commands come first and their `Deliver` commands after these. It is tried
-    once: whatever is in its way, the other way knows what to do about it."""
+class _BesideAdmission(Beside):
+    """The deliveries of what is submitted. It is tried once: whatever is in its way, the other way knows what to do
+    about it."""
 
-    def __init__(self, submissions: Sequence[Submission], limit: int) -> None:
-        self._count, self._limit = len(submissions), limit
-        self.presumes_new = not any(submission.depends_on for submission in submissions)
+    def __init__(self, admitting: Admitting, limit: int) -> None:
+        self._admitting, self._limit = admitting, limit
+        self.presumes_new = admitting.presumes_new
         self._is_tried = False
         self.items: tuple[WorkItem, ...] = ()
 
     def ask(self) -> Sequence[Statement]:
         if self._is_tried:
-            raise _NotThisWayError
+            raise NotThisWayError
         self._is_tried = True
         return ()
 
     def add(self, rows: PostgresRows, results: Sequence[Result]) -> Sequence[Statement]:
-        self.items = tuple(each for each in results[self._count :] if isinstance(each, WorkItem))
-        if len(self.items) < self._count or not all(rows.is_new(item.id) for item in self.items):
-            raise _NotThisWayError
-        ready = {item.id: item.envelope(item.changed_at) for item in self.items if item.state is WorkItemState.READY}
-        if not ready:
+        self.items = self._admitting.items(results, rows.is_new)
+        envelopes = deliveries(self.items)
+        if not envelopes:
             return ()
-        *values, _ = put_values(list(ready.values()), self._limit)
+        *values, _ = put_values(envelopes, self._limit)
         now = str(rows.now()).encode() if rows.now() else None
-        return [Statement(SQL["put_all"], (*values, str(len(ready)).encode(), now))]
+        return [Statement(SQL["put_all"], (*values, str(len(envelopes)).encode(), now))]
 
     def follow(self, results: Sequence[Result]) -> Sequence[Statement]:
         return [Statement(SQL["wake"])]
@@ -105,15 +99,14 @@ class _Admission(Beside):
                 self.items = tuple(item.but(submitted_at=now, changed_at=now, handed_at=now) for item in self.items)
 
 
-class _Settlement(Beside):
-    """Of turns that end and turns that begin, whose commands are in that order."""
+class _BesideSettlement(Beside):
+    """The acknowledgements of what ends, and the locks on the sessions."""
 
-    def __init__(self, locks: PostgresSessionLocks, endings: Sequence[Ending], openings: Sequence[Opening]) -> None:
-        self._locks, self._endings, self._openings = locks, endings, openings
-        self._sessions = [each.session for each in openings]
-        self.locked = [False] * len(openings)
-        self.acknowledged: list[Receipt] = []
-        self.answers: list[tuple[object, ...]] | None = None  # None: nobody heard them
+    def __init__(self, settling: Settling, locks: PostgresSessionLocks) -> None:
+        self._settling, self._locks = settling, locks
+        self._sessions = settling.sessions
+        self.locked = [False] * len(self._sessions)
+        self.answers: list[tuple[object, ...]] | None = None  # to the acknowledgements; None: nobody heard them
         self._is_unsure = False  # whether what was asked for is locked
 
     def ask(self) -> Sequence[Statement]:
@@ -130,27 +123,23 @@ class _Settlement(Beside):
         self.locked = [before or now for before, now in zip(self.locked, taken, strict=True)]
 
     def add(self, rows: PostgresRows, results: Sequence[Result]) -> Sequence[Statement]:
-        pairs = zip(self._endings, results[: len(self._endings)], strict=True)
-        self.acknowledged = [each.receipt for each, result in pairs if isinstance(result, WorkItem)]
-        return [Statement(SQL["acknowledge"], acknowledge_values(self.acknowledged))] if self.acknowledged else ()
+        receipts = self._settling.acknowledged(results)
+        return [Statement(SQL["acknowledge"], acknowledge_values(receipts))] if receipts else ()
 
     def follow(self, results: Sequence[Result]) -> Sequence[Statement]:
-        freeing = self._locks.freeing(self._done_with(results))
+        freeing = self._locks.freeing(self._settling.done_with(results, self.locked))
         return () if freeing is None else [freeing]
 
     def told(self, rows: PostgresRows, answers: Sequence[Reply]) -> None:
         self.answers = [row for answer in answers for row in rows.read(answer)]
 
     def end(self, results: Sequence[Result]) -> None:
-        """If the connection has gone with the answer, so have the locks."""
-        self._locks.forget(self._done_with(results))
+        """Where it was found out to be done, nobody freed the locks, and they may have been taken again meanwhile."""
+        self._locks.forget(self._settling.done_with(results, self.locked))
+        if self.answers is None:
+            self._locks.lose()
 
     def fail(self) -> None:
         """What was locked meanwhile is free again; what was before is locked anew when it is needed."""
         self._locks.forget(session for session, is_ours in zip(self._sessions, self.locked, strict=True) if is_ours)
         self._locks.lose()
-
-    def _done_with(self, results: Sequence[Result]) -> list[tuple[str, str]]:
-        opened = zip(self._openings, self.locked, results[len(self._endings) :], strict=True)
-        refused = [each.session for each, is_ours, result in opened if is_ours and not isinstance(result, WorkItem)]
-        return [*(each.session for each in self._endings), *refused]

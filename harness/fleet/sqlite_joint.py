@@ -12,18 +12,15 @@ from collections.abc import Sequence
 
 from harness.database.killpoint import killpoint
 from harness.fleet import ledger
+from harness.fleet.admitting import Admitting, NotThisWayError, deliveries
 from harness.fleet.authority.sqlite import SqliteWorkItems
-from harness.fleet.commands import Deliver, Submit
-from harness.fleet.ports import Ending, Opening, Settled
+from harness.fleet.ports import Ending, Opening, Settlement
+from harness.fleet.settling import Settling
 from harness.fleet.transport import sqlite as queue
 from harness.fleet.transport.sqlite import SqliteTransport
-from harness.fleet.work_item import Submission, WorkItem, WorkItemState
+from harness.fleet.work_item import Submission, WorkItem
 
 logger = logging.getLogger(__name__)
-
-
-class _NotThisWayError(Exception):
-    """Not all could be admitted in one transaction."""
 
 
 class SqliteJoint:
@@ -34,7 +31,8 @@ class SqliteJoint:
         self._authority, self._transport = authority, transport
 
     def admit(self, submissions: Sequence[Submission], limit: int) -> tuple[WorkItem, ...] | None:
-        if any(submission.not_before > 0 for submission in submissions):  # its time may not have come
+        admitting = Admitting(submissions)
+        if not admitting.is_possible:
             return None
         with self._authority.using() as connection:
             if queue.depth(connection) >= limit:  # a refusal waits for nobody
@@ -42,49 +40,36 @@ class SqliteJoint:
         try:
             with self._authority.writing() as connection:
                 try:
-                    items = self._admitted(connection, submissions, limit)
+                    items = self._admitted(connection, admitting, limit)
                 except sqlite3.IntegrityError as there:
-                    raise _NotThisWayError from there
+                    raise NotThisWayError from there
                 killpoint("sqlite-joint.before-admit-commit")
             killpoint("sqlite-joint.after-admit-commit")
-        except _NotThisWayError:
+        except NotThisWayError:
             return None
         return items
 
-    def _admitted(
-        self, connection: sqlite3.Connection, submissions: Sequence[Submission], limit: int
-    ) -> tuple[WorkItem, ...]:
-        presumes_new = not any(submission.depends_on for submission in submissions)
-        rows = self._authority.rows(connection, presumes_new=presumes_new)
-        submits = [Submit(submission) for submission in submissions]
-        delivers = [Deliver(submission.id, submission.tenant) for submission in submissions]
-        results = ledger.perform(rows, [*submits, *delivers])[len(submissions) :]
-        items = tuple(each for each in results if isinstance(each, WorkItem))
-        if len(items) < len(submissions) or not all(rows.is_new(item.id) for item in items):
-            raise _NotThisWayError
-        ready = {item.id: item.envelope(item.changed_at) for item in items if item.state is WorkItemState.READY}
-        if queue.depth(connection) + len(ready) > limit:
-            raise _NotThisWayError
-        queue.put(connection, list(ready.values()), self._transport.now)
+    def _admitted(self, connection: sqlite3.Connection, admitting: Admitting, limit: int) -> tuple[WorkItem, ...]:
+        rows = self._authority.rows(connection, presumes_new=admitting.presumes_new)
+        items = admitting.items(ledger.perform(rows, admitting.commands), rows.is_new)
+        envelopes = deliveries(items)
+        if queue.depth(connection) + len(envelopes) > limit:
+            raise NotThisWayError
+        queue.put(connection, envelopes, self._transport.now)
         return items
 
-    def settle(self, endings: Sequence[Ending], openings: Sequence[Opening]) -> Settled:
-        locks, sessions = self._authority.session_locks, [each.session for each in openings]
-        commands = [*(each.command for each in endings), *(each.claim for each in openings)]
+    def settle(self, endings: Sequence[Ending], openings: Sequence[Opening]) -> Settlement:
+        locks, settling = self._authority.session_locks, Settling(endings, openings)
         self._authority.join()
         with self._authority.writing() as connection:
-            locked = locks.lock(connection, sessions)
-            results = ledger.perform(self._authority.rows(connection), commands)
-            ended, opened = results[: len(endings)], results[len(endings) :]
-            tried = zip(sessions, locked, opened, strict=True)
-            refused = [each for each, is_ours, result in tried if is_ours and not isinstance(result, WorkItem)]
-            locks.unlock(connection, [*(each.session for each in endings), *refused])
-            pairs = zip(endings, ended, strict=True)
-            receipts = [each.receipt for each, result in pairs if isinstance(result, WorkItem)]
+            locked = locks.lock(connection, settling.sessions)
+            results = ledger.perform(self._authority.rows(connection), settling.commands)
+            locks.unlock(connection, settling.done_with(results, locked))
+            receipts = settling.acknowledged(results)
             gone = queue.acknowledge(connection, receipts, self._transport.now)
             killpoint("sqlite-joint.before-settle-commit")
         killpoint("sqlite-joint.after-settle-commit")
         for problem in self._transport.acknowledged(receipts, gone):
             if problem is not None:
                 logger.info("a delivery was not acknowledged: %s", problem)
-        return Settled(ended, opened, locked)
+        return settling.settlement(results, locked)

@@ -45,12 +45,13 @@ from harness.fleet.ports import (
     Opening,
     Receipt,
     Result,
-    Settled,
+    Settlement,
     Transport,
     WorkerPresence,
 )
 from harness.fleet.pruner import Pruner
 from harness.fleet.settings import FleetSettings, queue_token
+from harness.fleet.settling import Settling
 from harness.fleet.turn import Turn, Turns
 from harness.fleet.work_item import WorkItem
 
@@ -263,30 +264,25 @@ class Worker:
         said = [Ending(each.ending, each.turn.session, each.turn.receipt) for each in ended if each.ending is not None]
         openings = [Opening(self._claim(each), (each.tenant, each.session_id)) for _, each in arrived]
         if not (said or openings):
-            settled = Settled((), (), ())
+            settled = Settlement((), (), ())
         elif self._joint is not None:
             joint = self._joint
             settled = self._reached(lambda: joint.settle(said, openings))
         else:
-            settled = self._settled(said, openings)
+            settled = self._settled(Settling(said, openings))
         self._end(ended, settled.endings)
         self._begin(arrived, settled)
 
-    def _settled(self, endings: Sequence[Ending], openings: Sequence[Opening]) -> Settled:
+    def _settled(self, settling: Settling) -> Settlement:
         """One after another what `Joint.settle` does at once."""
-        sessions = [each.session for each in openings]
+        sessions = settling.sessions
         locked = self._reached(lambda: self._authority.lock_sessions(sessions)) if sessions else ()
-        results = self._perform([*(each.command for each in endings), *(each.claim for each in openings)])
-        ended, opened = results[: len(endings)], results[len(endings) :]
-        done_with = [each.session for each in endings]
-        for session, is_locked, result in zip(sessions, locked, opened, strict=True):
-            if is_locked and not isinstance(result, WorkItem):
-                done_with.append(session)
+        results = self._perform(settling.commands)
+        done_with = settling.done_with(results, locked)
         if done_with:
             self._reached(lambda: self._authority.unlock_sessions(done_with))
-        pairs = zip(endings, ended, strict=True)
-        self._acknowledge([each.receipt for each, result in pairs if isinstance(result, WorkItem)])
-        return Settled(ended, opened, locked)
+        self._acknowledge(settling.acknowledged(results))
+        return settling.settlement(results, locked)
 
     def _claim(self, envelope: AgentTurnEnvelope) -> Claim:
         return Claim(envelope.job_id, envelope.tenant, self.owner, self._settings.claim_ttl_s, starts=True)
@@ -311,7 +307,7 @@ class Worker:
             self._turns.remove([each.turn for each in ended])
             self._keeper.look()  # something may have become ready
 
-    def _begin(self, arrived: Sequence[tuple[Receipt, AgentTurnEnvelope]], settled: Settled) -> None:
+    def _begin(self, arrived: Sequence[tuple[Receipt, AgentTurnEnvelope]], settled: Settlement) -> None:
         begun: list[Turn] = []
         for (receipt, envelope), is_locked, result in zip(arrived, settled.locked, settled.openings, strict=True):
             if isinstance(result, WorkItem):

@@ -1,14 +1,12 @@
-"""An authority and a queue in one database: what concerns both happens in one transaction, or not at all."""
+"""An authority and a queue in one PostgreSQL database: how many transactions that takes, and connections that break."""
 
 from __future__ import annotations
 
 import contextlib
 import socket
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator
 from typing import Any
-from urllib.parse import urlencode
 
 import psycopg
 import pytest
@@ -17,45 +15,23 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from harness.database.postgres_wire import Result as Reply
 from harness.fleet.authority.postgres import PostgresWorkItems
 from harness.fleet.authority.postgres_rows import PostgresRows
-from harness.fleet.commands import Claim, Defer, Succeed
-from harness.fleet.errors import (
-    FleetUnavailableError,
-    ItemExistsError,
-    LeaseLostError,
-    QueueFullError,
-    UnknownItemError,
-    WrongStateError,
-)
-from harness.fleet.opening import Fleet, open_fleet
-from harness.fleet.ports import Delivery, Ending, Joint, Opening, Settled
+from harness.fleet.errors import FleetUnavailableError
+from harness.fleet.opening import Fleet
 from harness.fleet.postgres_joint import PostgresJoint
 from harness.fleet.queue import TurnQueue
-from harness.fleet.settings import FleetSettings
 from harness.fleet.transport.postgres import PostgresTransport
-from harness.fleet.work_item import Submission, WorkItem, WorkItemState
+from harness.fleet.work_item import WorkItem, WorkItemState
+from tests.conformance.joint_rig import LIMIT_S, ending, opened, opening, settle, turn, url_of
 from tests.tcp_proxy import Flow, TcpProxy
 
-LIMIT_S = 30.0
-READY, SUBMITTED = WorkItemState.READY, WorkItemState.SUBMITTED
-RUNNING, SUCCEEDED = WorkItemState.RUNNING, WorkItemState.SUCCEEDED
-
-
-def opened(conninfo: str, depth: int = 100) -> Fleet:
-    place = {key: value for key, value in conninfo_to_dict(conninfo).items() if key != "dbname"}
-    url = f"postgresql:///{conninfo_to_dict(conninfo)['dbname']}?{urlencode(place)}"
-    return open_fleet(FleetSettings("postgres", url, url, max_depth=depth))
+READY, RUNNING, SUCCEEDED = WorkItemState.READY, WorkItemState.RUNNING, WorkItemState.SUCCEEDED
+TRANSACTIONS = "SELECT pg_snapshot_xmax(pg_current_snapshot())::text::bigint"  #: that wrote something, so far
 
 
 @pytest.fixture
 def fleet(postgres_database: str) -> Iterator[Fleet]:
-    with contextlib.closing(opened(postgres_database)) as made:
+    with opened(url_of(postgres_database)) as made:
         yield made
-
-
-@pytest.fixture
-def joint(fleet: Fleet) -> Joint:
-    assert fleet.joint is not None
-    return fleet.joint
 
 
 @pytest.fixture
@@ -71,196 +47,19 @@ def stranger(postgres_database: str) -> Iterator[Callable[[str], Any]]:
         yield ask
 
 
-def turn(name: str, session_id: str = "", **more: Any) -> Submission:
-    return Submission(name, "t", session_id or f"of {name}", "k", **more)
-
-
-def begin(fleet: Fleet, *names: str) -> list[tuple[Delivery, WorkItem]]:
-    """Admit them, and take them up."""
-    for name in names:
-        fleet.queue.submit(turn(name))
-    came = fleet.transport.receive(len(names), LIMIT_S)
-    settled = settle(fleet, openings=[opening(each) for each in came])
-    items = [result for result in settled.openings if isinstance(result, WorkItem)]
-    assert len(items) == len(names) and all(settled.locked)
-    return list(zip(came, items, strict=True))
-
-
-def opening(delivery: Delivery) -> Opening:
-    envelope = delivery.envelope
-    assert envelope is not None
-    claim = Claim(envelope.job_id, envelope.tenant, "me", 60.0, starts=True)
-    return Opening(claim, (envelope.tenant, envelope.session_id))
-
-
-def ending(delivery: Delivery, item: WorkItem) -> Ending:
-    return Ending(Succeed(item.lease), (item.tenant, item.session_id), delivery.receipt)
-
-
-def settle(fleet: Fleet, endings: Sequence[Ending] = (), openings: Sequence[Opening] = ()) -> Settled:
-    assert fleet.joint is not None
-    return fleet.joint.settle(endings, openings)
-
-
-def state(fleet: Fleet, name: str) -> WorkItemState:
-    return fleet.authority.find([name])[name].state
-
-
-# -- admission ---------------------------------------------------------------------------------------------------------
-
-
-def test_an_item_and_its_delivery_come_in_one_transaction(fleet: Fleet, stranger: Callable[[str], Any]) -> None:
+def test_a_turn_is_admitted_in_one_transaction_and_settled_in_one(fleet: Fleet, stranger: Callable[[str], Any]) -> None:
     fleet.queue.submit(turn("before"))  # what is made once is made
-    count = "SELECT pg_snapshot_xmax(pg_current_snapshot())::text::bigint"
-    before = stranger(count)
-    item = fleet.queue.submit(turn("a", priority=1))
-    assert stranger(count) - before == 1
-    assert item == fleet.authority.find(["a"])["a"]
-    assert item.state is READY and item.delivered
-    envelopes = [delivery.envelope for delivery in fleet.transport.receive(9, 0.0)]
-    assert [each.job_id for each in envelopes if each is not None] == ["a", "before"]
-    assert item.envelope(item.changed_at) in envelopes
-
-
-def test_what_needs_no_delivery_gets_none(fleet: Fleet) -> None:
-    results = fleet.queue.submit_many([turn("a"), turn("b", depends_on=("a",))])
-    assert [(each.state, each.delivered) for each in results if isinstance(each, WorkItem)] == [
-        (READY, True),
-        (SUBMITTED, False),
-    ]
-    assert not fleet.queue.submit(turn("later", not_before=2e9)).delivered
-    assert fleet.transport.depth() == 1
-
-
-def test_submitted_again_it_is_no_other_and_has_no_second_delivery(fleet: Fleet, joint: Joint) -> None:
-    first = fleet.queue.submit(turn("a"))
-    assert joint.admit([turn("a")], 100) is None
-    assert joint.admit([turn("b"), turn("a")], 100) is None
-    assert fleet.authority.find(["b"]) == {}, "all or none"
-    assert fleet.queue.submit(turn("a")) == first
-    with pytest.raises(ItemExistsError):
-        fleet.queue.submit(turn("a", priority=0))
-    assert fleet.transport.depth() == 1
-
-
-def test_named_twice_it_is_one(fleet: Fleet) -> None:
-    one, same = fleet.queue.submit_many([turn("a"), turn("a")])
-    assert one == same and fleet.transport.depth() == 1
-
-
-def test_what_can_not_be_is_refused_by_itself(fleet: Fleet) -> None:
-    refused, fine = fleet.queue.submit_many([turn("a", depends_on=("nobody",)), turn("b")])
-    assert isinstance(refused, UnknownItemError) and isinstance(fine, WorkItem)
-    assert fleet.transport.depth() == 1
-
-
-def test_a_refused_admission_leaves_nothing(fleet: Fleet, postgres_database: str) -> None:
-    with contextlib.closing(opened(postgres_database, depth=3)) as small:
-        results = small.queue.submit_many([turn(name) for name in "abcde"])
-        assert [isinstance(each, WorkItem) for each in results] == [True] * 3 + [False] * 2
-        with pytest.raises(QueueFullError):
-            small.queue.submit(turn("f"))
-        assert small.joint is not None and small.joint.admit([turn("g")], 3) is None
-        assert sorted(fleet.authority.find(list("abcdefg"))) == ["a", "b", "c"]
-        assert fleet.transport.depth() == 3
-
-
-def test_many_at_once_never_exceed_the_bound_and_leave_no_orphans(postgres_database: str) -> None:
-    with contextlib.ExitStack() as stack:
-        fleets = [stack.enter_context(contextlib.closing(opened(postgres_database, depth=10))) for _ in range(8)]
-        go = threading.Barrier(len(fleets))
-
-        def submit(place: int) -> list[str]:
-            go.wait(LIMIT_S)
-            accepted = []
-            for number in range(5):
-                with contextlib.suppress(QueueFullError):
-                    accepted.append(fleets[place].queue.submit(turn(f"{place}-{number}")).id)
-            return accepted
-
-        with ThreadPoolExecutor(len(fleets)) as pool:
-            accepted = [name for names in pool.map(submit, range(len(fleets))) for name in names]
-        assert len(accepted) == fleets[0].transport.depth() == 10
-        everybody = [f"{place}-{number}" for place in range(8) for number in range(5)]
-        assert sorted(fleets[0].authority.find(everybody)) == sorted(accepted)
-
-
-def test_the_same_submitted_by_all_at_once_is_one(postgres_database: str) -> None:
-    with contextlib.ExitStack() as stack:
-        fleets = [stack.enter_context(contextlib.closing(opened(postgres_database))) for _ in range(6)]
-        go = threading.Barrier(len(fleets))
-
-        def submit(place: int) -> list[WorkItem]:
-            go.wait(LIMIT_S)
-            return [fleets[place].queue.submit(turn(f"{number}")) for number in range(10)]
-
-        with ThreadPoolExecutor(len(fleets)) as pool:
-            seen = list(pool.map(submit, range(len(fleets))))
-        assert all([item.id for item in items] == [f"{number}" for number in range(10)] for items in seen)
-        assert fleets[0].transport.depth() == 10
-
-
-# -- ends and beginnings -----------------------------------------------------------------------------------------------
-
-
-def test_an_end_is_written_down_acknowledged_and_unlocked_at_once(
-    fleet: Fleet, stranger: Callable[[str], Any], postgres_database: str
-) -> None:
-    ((one, item),) = begin(fleet, "a")
-    count = "SELECT pg_snapshot_xmax(pg_current_snapshot())::text::bigint"
-    before = stranger(count)
-    settled = settle(fleet, [ending(one, item)])
-    assert stranger(count) - before == 1
-    assert [each.state for each in settled.endings if isinstance(each, WorkItem)] == [SUCCEEDED]
-    assert fleet.transport.depth() == 0
-    with contextlib.closing(PostgresWorkItems(postgres_database)) as other:
-        assert other.lock_sessions([("t", "of a")]) == (True,)
-
-
-def test_ends_and_beginnings_go_together(fleet: Fleet, postgres_database: str) -> None:
-    ((one, item),) = begin(fleet, "a")
-    fleet.queue.submit(turn("b"))
-    (next_one,) = fleet.transport.receive(9, LIMIT_S)
-    settled = settle(fleet, [ending(one, item)], [opening(next_one)])
-    assert (state(fleet, "a"), state(fleet, "b"), settled.locked) == (SUCCEEDED, RUNNING, (True,))
-    assert fleet.transport.depth() == 1
-    with contextlib.closing(PostgresWorkItems(postgres_database)) as other:
-        assert other.lock_sessions([("t", "of a"), ("t", "of b")]) == (True, False)
-
-
-def test_who_lost_the_lease_acknowledges_nothing(fleet: Fleet, postgres_database: str) -> None:
-    (one, item), (two, other_item) = begin(fleet, "a", "b")
-    fleet.authority.perform([Defer(item.lease, "given back")])
-    settled = settle(fleet, [ending(one, item), ending(two, other_item)])
-    lost, fine = settled.endings
-    assert isinstance(lost, LeaseLostError) and isinstance(fine, WorkItem)
-    assert fleet.transport.depth() == 1, "the other's is gone"
-    with contextlib.closing(PostgresWorkItems(postgres_database)) as other:
-        assert other.lock_sessions([("t", "of a"), ("t", "of b")]) == (True, True)
-
-
-def test_a_claim_that_is_refused_keeps_no_lock(fleet: Fleet, postgres_database: str) -> None:
+    before = stranger(TRANSACTIONS)
     fleet.queue.submit(turn("a"))
-    (one,) = fleet.transport.receive(9, LIMIT_S)
-    (item,) = fleet.authority.perform([Claim("a", "t", "somebody", 60.0, starts=True)])
+    assert stranger(TRANSACTIONS) - before == 1
+    one, other = fleet.transport.receive(2, LIMIT_S)
+    before = stranger(TRANSACTIONS)
+    item, _ = settle(fleet, openings=[opening(one), opening(other)]).openings
     assert isinstance(item, WorkItem)
-    fleet.authority.perform([Succeed(item.lease)])
-    settled = settle(fleet, openings=[opening(one)])
-    assert isinstance(settled.openings[0], WrongStateError)
-    assert fleet.transport.depth() == 1, "who claims in vain has not acknowledged"
-    with contextlib.closing(PostgresWorkItems(postgres_database)) as other:
-        assert other.lock_sessions([("t", "of a")]) == (True,)
-
-
-def test_a_lock_that_somebody_holds_is_told(fleet: Fleet, postgres_database: str) -> None:
-    fleet.queue.submit(turn("a"))
-    (one,) = fleet.transport.receive(9, LIMIT_S)
-    with contextlib.closing(PostgresWorkItems(postgres_database)) as other:
-        assert other.lock_sessions([("t", "of a")]) == (True,)
-        settled = settle(fleet, openings=[opening(one)])
-        assert settled.locked == (False,)
-        assert [each.state for each in settled.openings if isinstance(each, WorkItem)] == [RUNNING]
-        assert fleet.authority.seize_sessions([("t", "of a")]) == (True,)
+    assert stranger(TRANSACTIONS) - before == 1
+    settle(fleet, [ending(one, item)])
+    assert stranger(TRANSACTIONS) - before == 2
+    assert fleet.transport.depth() == 1
 
 
 # -- a connection that breaks ------------------------------------------------------------------------------------------
@@ -366,6 +165,7 @@ def test_a_settlement_whose_fate_is_unknown_is_found_out_when_repeated(
         away.setattr(PostgresRows, "look", once(PostgresRows.look))
         with pytest.raises(FleetUnavailableError):
             shaky.joint.settle(*asked)
+    shaky.authority.unlock_sessions([])  # meanwhile what was locked before is locked again
     settled = shaky.joint.settle(*asked)
     assert [each.state for each in settled.endings if isinstance(each, WorkItem)] == [SUCCEEDED]
     assert [(each.state, each.attempt) for each in settled.openings if isinstance(each, WorkItem)] == [(RUNNING, 1)]

@@ -67,8 +67,7 @@ class PostgresClient:
         try:
             return self.wire.run(statements, self._patience_s + rows / 1000, often=True, binary=True)
         except BrokenError:
-            self._former = self._self
-            self.close()
+            self.lose()
             raise
 
     @property
@@ -110,6 +109,11 @@ class PostgresClient:
     def beginning(self) -> Sequence[Statement]:
         """Of a transaction."""
         return (BEGIN,) if self.wire.limited else (BEGIN, _LIMITS)
+
+    def lose(self) -> None:
+        """The connection, and whatever its server process holds: that ends before the next one is used."""
+        self._former = self._self
+        self.close()
 
     def close(self) -> None:
         wire, self._wire = self._wire, None

@@ -93,7 +93,7 @@ class PostgresSessionLocks:
 
     def lose(self) -> None:
         """All of them; those that were not forgotten are taken again when they are used next."""
-        self._client.close()
+        self._client.lose()
 
     def _lock(self, sessions: Sequence[Session]) -> tuple[bool, ...]:
         self.keep_up()
