@@ -103,8 +103,7 @@ def queue_token(settings: FleetSettings) -> str:
     if settings.backend == "kafka":
         return opaque("kafka", *sorted(server.strip() for server in settings.kafka_servers.bootstrap.split(",")))
     if settings.backend == "sqlite":
-        path = Path(settings.queue_uri.removeprefix("sqlite:///"))
-        return opaque("sqlite", socket.gethostname(), str(path.resolve()))
+        return opaque("sqlite", socket.gethostname(), str(_path_of(settings.queue_uri).resolve()))
     return opaque("postgres", *_database_of(settings.queue_uri))
 
 
@@ -131,8 +130,13 @@ def _queue_uri(environ: Mapping[str, str], backend: str, state: str) -> str:
     if backend == "sqlite":
         if given and not _FILE.match(given):
             raise InvalidSettingError("TASK_QUEUE_URI", "names no SQLite file: sqlite:////absolute/path")
-        return given or (state if _FILE.match(state) else default_uri("queue.db"))
+        beside = state if _FILE.match(state) else default_uri("queue.db")
+        return beside if not given or _path_of(given).resolve() == _path_of(beside).resolve() else given
     return ""
+
+
+def _path_of(uri: str) -> Path:
+    return Path(uri.removeprefix("sqlite:///"))
 
 
 def _renew_interval_s(environ: Mapping[str, str], ttl_s: float) -> float:

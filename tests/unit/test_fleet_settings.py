@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from harness.fleet.errors import InvalidSettingError
@@ -20,6 +22,16 @@ def test_without_a_word_everything_is_local() -> None:
     assert settings.queue_uri.startswith("sqlite:///")
     assert settings.state_db_uri == settings.queue_uri, "one file"
     assert FleetSettings.of({"STATE_DB_URI": PG}).queue_uri.startswith("sqlite:///")
+
+
+def test_a_file_that_is_named_twice_is_one_however_it_is_spelled(tmp_path: Path) -> None:
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "folder")
+    state, queue = (f"sqlite:///{tmp_path}/{name}/fleet.db" for name in ("folder", "link/../folder"))
+    for given in (state, queue, f"sqlite:///{tmp_path}/link/fleet.db"):
+        assert FleetSettings.of({"STATE_DB_URI": state, "TASK_QUEUE_URI": given}).is_one_database
+    other = f"sqlite:///{tmp_path}/folder/queue.db"
+    assert not FleetSettings.of({"STATE_DB_URI": state, "TASK_QUEUE_URI": other}).is_one_database
 
 
 def test_what_is_empty_has_its_default() -> None:
