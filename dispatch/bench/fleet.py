@@ -3,7 +3,8 @@
 All contenders take turns in one run, on the same PostgreSQL server (and in SQLite files in the same folder). Those who
 admit are one process, those who work are others. A *burst* is many turns admitted in one go to workers that wait: it is
 measured from there until nine tenths are done for good, so that the last few, which somebody's buffer keeps for a
-while, decide nothing. A *start* is from the call that admits a turn to an idle queue until the turn begins.
+while, decide nothing. Turns that are admitted to an idle queue, one at a time, are timed from the call that admits them
+until they begin (*start*) and until they are done for good (*end*), and from the one to the other (*commit*).
 """
 
 from __future__ import annotations
@@ -36,7 +37,9 @@ BATCHES = (1, SLOTS, 100)  #: of the floor
 FLOOR = f"bare {SLOTS}"  #: the contender that others are held against
 PEERS = ("pgqueuer", "procrastinate", "huey")  #: which `fleet_peers` knows,
 PEERS_NEED = ("asyncpg", "huey", "pgqueuer", "procrastinate", "uvloop")  #: and what that imports
-WHAT = ("admit_one", "admit_many", "start", *(f"work_{size}" for size in CREWS))
+BURSTS = ("admit_one", "admit_many", *(f"work_{size}" for size in CREWS))
+ALONE = tuple(f"{what}_{size}" for what in ("start", "commit", "end") for size in CREWS)
+WHAT = (*BURSTS, *ALONE)
 _COUNTED = 0.9  # of a burst
 _IDLE_S = 0.02  # between two starts: who worked is waiting again
 
@@ -76,9 +79,9 @@ class Sizes:
 class Cost:
     """What one contender takes for one kind of work, in microseconds a turn: the median of all repetitions.
 
-    For `start`, `us` is the median of all starts, and `p99_us` what one in a hundred exceeds. `commits` and `wal_bytes`
-    are for each turn: transactions that wrote something, and what was added to the database's log; of `start` and
-    `work_*`, from admission to end. None where the database doesn't say. `ratio` is to the floor's `us`.
+    Of turns one at a time, `us` is the median of all, and `p99_us` what one in a hundred exceeds. `commits` and
+    `wal_bytes` are for each turn: transactions that wrote something, and what was added to the database's log; of turns
+    that are worked off, from admission to end. None where the database doesn't say. `ratio` is to the floor's `us`.
     """
 
     store: str
@@ -101,7 +104,7 @@ class Fleet:
 
 @attrs.frozen
 class Sample:
-    """Of one repetition. `us` has one value, or one for each start."""
+    """Of one repetition. `us` has one value, or one for each turn."""
 
     us: tuple[float, ...]
     commits: float | None
@@ -243,10 +246,11 @@ def _repetition(contender: Contender, meter: Meter, sizes: Sizes) -> dict[str, S
         crew.wait_for(1 + SLOTS + sizes.ones + sizes.burst)
         time.sleep(_IDLE_S)
         taken[f"work_{large}"] = _burst(contender, crew, meter, sizes.burst)
+        taken |= _alone(contender, crew, meter, sizes.starts, large)
     with Crew(contender.work, contender.place, contender.batch, small) as crew:
         contender.admit(_names(SLOTS))
         crew.wait_for(SLOTS)
-        taken["start"] = _starts(contender, crew, meter, sizes.starts)
+        taken |= _alone(contender, crew, meter, sizes.starts, small)
         taken[f"work_{small}"] = _burst(contender, crew, meter, sizes.burst)
     return taken
 
@@ -275,16 +279,24 @@ def _pace_us(done: Sequence[Done], admitted_at: float, count: int) -> float:
     return (at - began) / enough * 1e6
 
 
-def _starts(contender: Contender, crew: Crew, meter: Meter, count: int) -> Sample:
-    taken = []
+def _alone(contender: Contender, crew: Crew, meter: Meter, count: int, size: int) -> dict[str, Sample]:
+    """One turn at a time, worked off by a crew of that size."""
+    asked, began, ended = [], [], []
     before = meter()
     for name in _names(count):
         time.sleep(_IDLE_S)
-        asked = time.perf_counter()
+        asked.append(time.perf_counter())
         contender.admit([name])
         (done,) = crew.wait_for(1)
-        taken.append((done.started_at - asked) * 1e6)
-    return _sample(tuple(taken), before, meter(), count)
+        began.append(done.started_at)
+        ended.append(done.at)
+    after = meter()
+    spans = {"start": (asked, began), "commit": (began, ended), "end": (asked, ended)}
+    return {f"{what}_{size}": _sample(_between(*span), before, after, count) for what, span in spans.items()}
+
+
+def _between(since: Sequence[float], until: Sequence[float]) -> tuple[float, ...]:
+    return tuple((end - begin) * 1e6 for begin, end in zip(since, until, strict=True))
 
 
 def _names(count: int) -> list[str]:
@@ -308,7 +320,7 @@ def _middle(samples: Sequence[Sample]) -> float:
 def _cost(store: str, who: str, what: str, samples: Sequence[Sample], floor_us: float) -> Cost:
     us = _middle(samples)
     taken = sorted(itertools.chain.from_iterable(sample.us for sample in samples))
-    p99_us = taken[min(len(taken) - 1, int(len(taken) * 0.99))] if what == "start" else None
+    p99_us = taken[min(len(taken) - 1, int(len(taken) * 0.99))] if what in ALONE else None
     commits = [sample.commits for sample in samples if sample.commits is not None]
     wal_bytes = [sample.wal_bytes for sample in samples if sample.wal_bytes is not None]
     return Cost(

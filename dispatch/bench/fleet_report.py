@@ -8,10 +8,9 @@ from typing import Any
 import attrs
 from rich.table import Table
 
-from dispatch.bench.fleet import FLOOR, WHAT, Cost, Fleet
+from dispatch.bench.fleet import ALONE, BURSTS, CREWS, FLOOR, Cost, Fleet
 
-_TITLES = {"admit_one": "admit one", "admit_many": "admit many", "start": "start p50"}
-_PER_TURN = {"start": "alone", "work_1": "burst"}  # of what commits and bytes are shown, and under which name
+_WRITTEN = (f"work_{CREWS[0]}", f"end_{CREWS[0]}")  # of which commits and bytes are shown
 
 
 def fleet_document(fleet: Fleet) -> dict[str, Any]:
@@ -24,36 +23,31 @@ def fleet_document(fleet: Fleet) -> dict[str, Any]:
 
 
 def fleet_tables(fleet: Fleet) -> Iterator[Table]:
-    """Of each database: a row for each contender, with the ratio to the floor after each figure."""
+    """Of each database, turns in bursts and turns one at a time: a row for each contender, with ratios to the floor."""
     for store in dict.fromkeys(row.store for row in fleet.rows):
-        yield _table(store, [row for row in fleet.rows if row.store == store])
+        rows = [row for row in fleet.rows if row.store == store]
+        yield _table(f"What a turn costs on {store}, µs (× {FLOOR})", rows, BURSTS)
+        yield _table(f"A turn alone on {store}, from admission, µs: half within, 99 in 100 (× {FLOOR})", rows, ALONE)
 
 
-def _table(store: str, rows: list[Cost]) -> Table:
-    table = Table(
-        title=f"What a turn costs on {store}, µs (× {FLOOR})",
-        caption="alone: one turn at a time, from admission to end; burst: many at once, one worker",
-        caption_justify="left",
-    )
-    table.add_column(store)
-    writes = any(row.commits is not None for row in rows)
-    for title in (*(_TITLES.get(what, what.replace("_", " ")) for what in WHAT), "start p99", *_extra_titles(writes)):
-        table.add_column(title, justify="right")
+def _table(title: str, rows: list[Cost], columns: tuple[str, ...]) -> Table:
+    table = Table(title=title, caption="work, start, commit, end: by so many worker processes", caption_justify="left")
+    table.add_column(rows[0].store)
+    written = [what for what in _WRITTEN if what in columns and any(row.commits is not None for row in rows)]
+    for name in (*(what.replace("_", " ") for what in columns), *("commits", "log bytes") * len(written)):
+        table.add_column(name, justify="right")
     for who in dict.fromkeys(row.who for row in rows):
         costs = {row.what: row for row in rows if row.who == who}
-        times = [f"{costs[what].us:,.0f} ({costs[what].ratio:.1f})" for what in WHAT]
-        table.add_row(who, *times, f"{costs['start'].p99_us or 0:,.0f}", *_extras(costs, writes))
+        table.add_row(who, *(_cell(costs[what]) for what in columns), *_extras([costs[what] for what in written]))
     return table
 
 
-def _extra_titles(writes: bool) -> list[str]:
-    if not writes:
-        return []
-    return [f"{what} {how}" for how in _PER_TURN.values() for what in ("commits", "log bytes")]
+def _cell(cost: Cost) -> str:
+    late = "" if cost.p99_us is None else f", {cost.p99_us:,.0f}"
+    return f"{cost.us:,.0f}{late} ({cost.ratio:.1f})"
 
 
-def _extras(costs: dict[str, Cost], writes: bool) -> list[str]:
-    if not writes:
-        return []
-    found = [costs[what] for what in _PER_TURN]
-    return [text for cost in found for text in (f"{cost.commits or 0:.2g}", f"{cost.wal_bytes or 0:,.0f}")]
+def _extras(found: list[Cost]) -> Iterator[str]:
+    for cost in found:
+        yield f"{cost.commits or 0:.2g}"
+        yield f"{cost.wal_bytes or 0:,.0f}"

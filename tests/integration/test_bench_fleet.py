@@ -15,7 +15,7 @@ import psycopg
 import pytest
 from psycopg.conninfo import conninfo_to_dict
 
-from dispatch.bench.fleet import BATCHES, FLOOR, SLOTS, WHAT, Cost, Fleet, Sizes, _pace_us, measure_fleet
+from dispatch.bench.fleet import ALONE, BATCHES, BURSTS, FLOOR, SLOTS, WHAT, Cost, Fleet, Sizes, _pace_us, measure_fleet
 from dispatch.bench.fleet_crew import Crew, Done
 from dispatch.bench.fleet_member import Teller
 from dispatch.bench.fleet_ours import work
@@ -57,7 +57,7 @@ def test_it_measures_all_contenders_on_each_database(fleet: Fleet) -> None:
     ]
     assert all(row.us > 0 for row in fleet.rows)
     assert all(row.ratio == 1 for row in fleet.rows if row.who == FLOOR)
-    assert all((row.p99_us is not None) == (row.what == "start") for row in fleet.rows)
+    assert all((row.p99_us is not None) == (row.what in ALONE) for row in fleet.rows)
     assert all(row.us <= (row.p99_us or row.us) for row in fleet.rows)
 
 
@@ -65,7 +65,7 @@ def test_commits_are_counted_for_each_turn(fleet: Fleet) -> None:
     commits = {(row.who, row.what): row.commits for row in fleet.rows if row.store == "postgresql"}
     assert all(row.commits is row.wal_bytes is None for row in fleet.rows if row.store == "sqlite")
     # one to insert, one to claim, one to delete; whatever else the server does by itself may add one
-    for what, count, turns in (("admit_one", 1.0, SIZES.ones), ("admit_many", 1 / 40, 40), ("start", 3.0, 2)):
+    for what, count, turns in (("admit_one", 1.0, SIZES.ones), ("admit_many", 1 / 40, 40), ("end_1", 3.0, 2)):
         seen = commits["bare 1", what]
         assert seen is not None
         assert count <= seen <= count + 1 / turns
@@ -97,18 +97,28 @@ def test_the_document_is_what_scripts_rely_on(fleet: Fleet) -> None:
 
 
 def test_there_is_a_table_for_each_database(fleet: Fleet) -> None:
-    sqlite, postgres = fleet_tables(fleet)
-    assert sqlite.row_count == postgres.row_count == len(CONTENDERS)
-    assert len(sqlite.columns) == len(WHAT) + 2
-    assert len(postgres.columns) == len(sqlite.columns) + 4
+    tables = list(fleet_tables(fleet))
+    assert [table.row_count for table in tables] == [len(CONTENDERS)] * 4
+    burst, alone = 1 + len(BURSTS), 1 + len(ALONE)
+    assert [len(table.columns) for table in tables] == [burst, alone, burst + 2, alone + 2]
+
+
+def test_a_turn_alone_begins_before_it_ends(fleet: Fleet) -> None:
+    us = {(row.store, row.who, row.what): row.us for row in fleet.rows}
+    for store, who, what in us:
+        if what.startswith("end"):
+            size = what.removeprefix("end_")
+            start, commit = us[store, who, f"start_{size}"], us[store, who, f"commit_{size}"]
+            assert 0 < start < us[store, who, what] and 0 < commit < us[store, who, what]
 
 
 def test_a_ratio_is_to_the_floor() -> None:
     rows = tuple(
         Cost("sqlite", who, what, us, us, None, None, us / 4) for who, us in (("x", 8.0), (FLOOR, 4.0)) for what in WHAT
     )
-    (table,) = fleet_tables(Fleet(rows, {}))
-    assert list(table.columns[1].cells) == ["8 (2.0)", "4 (1.0)"]
+    bursts, alone = fleet_tables(Fleet(rows, {}))
+    assert list(bursts.columns[1].cells) == ["8, 8 (2.0)", "4, 4 (1.0)"]
+    assert list(alone.columns[1].cells) == ["8, 8 (2.0)", "4, 4 (1.0)"]
 
 
 def test_the_last_tenth_of_a_burst_decides_nothing() -> None:
