@@ -26,7 +26,7 @@ from harness.fleet.authority.terms import TERMS
 from harness.fleet.commands import Command
 from harness.fleet.ledger import Session
 from harness.fleet.ports import Result
-from harness.fleet.sqlite_writing import taking, turn_at
+from harness.fleet.sqlite_writing import Writing
 from harness.fleet.work_item import WorkItem
 
 Answer = TypeVar("Answer")
@@ -53,8 +53,7 @@ class SqliteWorkItems(StoredAuthority):
         self._connect, self._mutex = connect, threading.Lock()
         self._connection: sqlite3.Connection | None = None
         self._file = (0, 0)
-        self._is_durable = True
-        self._turn = turn_at(self.path)
+        self._writing = Writing(self.path, BUSY_TIMEOUT_S)
         self.session_locks = SqliteSessionLocks(self.path)
 
     def __repr__(self) -> str:
@@ -136,15 +135,9 @@ class SqliteWorkItems(StoredAuthority):
 
     @contextlib.contextmanager
     def writing(self, *, durable: bool = True) -> Iterator[sqlite3.Connection]:
-        """A transaction that ends with the block. Of one that is not durable a power cut may take the last moments, but
-        never a part."""
-        with self.using() as connection, taking(self._turn, BUSY_TIMEOUT_S):
-            if durable is not self._is_durable:
-                connection.execute(f"PRAGMA synchronous = {'FULL' if durable else 'NORMAL'}")
-                self._is_durable = durable
-            connection.execute("BEGIN IMMEDIATE")
+        """A transaction that ends with the block."""
+        with self.using() as connection, self._writing.transaction(connection, durable=durable):
             yield connection
-            connection.execute("COMMIT")
 
     def locking(self) -> contextlib.AbstractContextManager[sqlite3.Connection]:
         """A transaction for locks on sessions, which no power cut outlives: it doesn't wait for the disk."""
@@ -182,7 +175,7 @@ class SqliteWorkItems(StoredAuthority):
         if self._connection is None:
             connection = self._connect(self.path)
             FILE.insist(connection, self.path, "busy_timeout", round(BUSY_TIMEOUT_S * 1000))
-            self._connection, self._file, self._is_durable = connection, identity(self.path), True
+            self._connection, self._file = connection, identity(self.path)
         return self._connection
 
     def _give_up(self, connection: sqlite3.Connection) -> None:

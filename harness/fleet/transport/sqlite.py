@@ -25,7 +25,7 @@ from harness.database.sqlite_file import FileKind, identity
 from harness.fleet.envelope import AgentTurnEnvelope
 from harness.fleet.errors import FleetBrokenError, FleetError, StaleReceiptError
 from harness.fleet.ports import Delivery, Receipt
-from harness.fleet.sqlite_writing import taking, turn_at
+from harness.fleet.sqlite_writing import Writing
 from harness.fleet.transport.row import COLUMNS, delivery_of
 from harness.fleet.transport.settled import VISIBILITY_S, Settled, place_of, read_place
 from harness.fleet.transport.sqlite_file import QUEUE, TERMS
@@ -63,7 +63,7 @@ class SqliteTransport:
         self._mutex = threading.Lock()
         self._connection: sqlite3.Connection | None = None
         self._file = (0, 0)
-        self._durable, self._turn = True, turn_at(self.path)
+        self._transactions = Writing(self.path, PATIENCE_S)
         self._settled = Settled()
         self._closed = threading.Event()
 
@@ -185,7 +185,7 @@ class SqliteTransport:
         if self._connection is None:
             connection = self._connect(self.path)
             self._kind.insist(connection, self.path, "busy_timeout", round(PATIENCE_S * 1000))
-            self._connection, self._file, self._durable = connection, identity(self.path), True
+            self._connection, self._file = connection, identity(self.path)
         return self._connection
 
     def _drop(self) -> None:
@@ -195,19 +195,8 @@ class SqliteTransport:
 
     @contextlib.contextmanager
     def _writing(self, connection: sqlite3.Connection, *, durable: bool) -> Iterator[Order]:
-        """A transaction. Of one that is not durable a power cut may take the last moments, but never a part."""
-        with taking(self._turn, PATIENCE_S):
-            if durable is not self._durable:
-                connection.execute(f"PRAGMA synchronous = {'FULL' if durable else 'NORMAL'}")
-                self._durable = durable
-            connection.execute("BEGIN IMMEDIATE")
-            try:
-                yield Order(connection)
-                connection.execute("COMMIT")
-            except BaseException:
-                if connection.in_transaction:
-                    connection.execute("ROLLBACK")
-                raise
+        with self._transactions.transaction(connection, durable=durable):
+            yield Order(connection)
 
     def now(self, connection: sqlite3.Connection) -> float:
         """Unix seconds."""
