@@ -10,14 +10,14 @@ import abc
 import contextlib
 import functools
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import attrs
 import psycopg
 
 from harness.fleet.envelope import AgentTurnEnvelope
-from harness.fleet.ports import Delivery, Transport
+from harness.fleet.ports import Delivery, Receipt, Transport
 from harness.fleet.transport.kafka import KafkaTransport
 from harness.fleet.transport.memory import MemoryTransport
 from harness.fleet.transport.postgres import PostgresTransport
@@ -79,6 +79,10 @@ class Rig(abc.ABC):
             assert came, f"{len(found)} of {count} came"
             found += came
         return tuple(found)
+
+
+def receipts(deliveries: Sequence[Delivery]) -> list[Receipt]:
+    return [delivery.receipt for delivery in deliveries]
 
 
 class MemoryRig(Rig):

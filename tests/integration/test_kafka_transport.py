@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import signal
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import attrs
@@ -16,12 +16,12 @@ from confluent_kafka.cimpl import NewTopic
 
 from harness.fleet.envelope import encode
 from harness.fleet.errors import FleetBrokenError, FleetUnavailableError, StaleReceiptError
-from harness.fleet.ports import Delivery, Receipt
+from harness.fleet.ports import Delivery
 from harness.fleet.transport.kafka import KafkaQueue, KafkaTransport
 from harness.fleet.transport.kafka_cluster import KafkaCluster
 from harness.fleet.transport.kafka_lanes import FULL
 from harness.fleet.transport.kafka_producer import KafkaProducer
-from tests.conformance.transport_rig import names, turn
+from tests.conformance.transport_rig import names, receipts, turn
 from tests.integration.kafka_member import member
 from tests.kafka_queue import LIMIT_S, plant, queue
 
@@ -64,10 +64,6 @@ def work_off(transport: KafkaTransport, count: int) -> list[Delivery]:
         assert transport.acknowledge(receipts(came)) == (None,) * len(came)
         done += came
     return done
-
-
-def receipts(deliveries: Sequence[Delivery]) -> list[Receipt]:
-    return [delivery.receipt for delivery in deliveries]
 
 
 def partition(delivery: Delivery) -> int:

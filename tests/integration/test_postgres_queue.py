@@ -18,11 +18,11 @@ from harness.database.postgres_schema import limits
 from harness.database.postgres_wire import Statement
 from harness.fleet.envelope import opaque
 from harness.fleet.errors import FleetBrokenError, FleetUnavailableError, StaleReceiptError
-from harness.fleet.ports import Receipt, Transport
+from harness.fleet.ports import Transport
 from harness.fleet.transport import postgres, postgres_link
 from harness.fleet.transport.memory import MemoryTransport
 from harness.fleet.transport.postgres import PostgresTransport
-from tests.conformance.transport_rig import START, Clock, names, turn
+from tests.conformance.transport_rig import START, Clock, names, receipts, turn
 from tests.postgres_server import Databases, PostgresServer
 from tests.tcp_proxy import Flow, TcpProxy
 
@@ -62,10 +62,6 @@ def stranger(postgres_database: str) -> Iterator[Callable[[str], list[tuple[obje
 
 
 Execute = Callable[[str], list[tuple[object, ...]]]
-
-
-def receipts(came: tuple[object, ...]) -> list[Receipt]:
-    return [one.receipt for one in came]  # type: ignore[attr-defined]
 
 
 # -- strangers ---------------------------------------------------------------------------------------------------------

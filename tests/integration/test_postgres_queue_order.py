@@ -9,9 +9,8 @@ import psycopg
 import pytest
 
 from harness.fleet.errors import StaleReceiptError
-from harness.fleet.ports import Receipt
 from harness.fleet.transport.postgres import PostgresTransport
-from tests.conformance.transport_rig import START, VISIBILITY_S, Clock, names, turn
+from tests.conformance.transport_rig import START, VISIBILITY_S, Clock, names, receipts, turn
 
 PLENTY = 10**6
 QUEUE = "agent_dispatch.agent_dispatch_queue"
@@ -41,10 +40,6 @@ def stranger(postgres_database: str) -> Iterator[Execute]:
             return cursor.fetchall() if cursor.description else []
 
         yield execute
-
-
-def receipts(came: tuple[object, ...]) -> list[Receipt]:
-    return [one.receipt for one in came]  # type: ignore[attr-defined]
 
 
 # -- what strangers rewrite --------------------------------------------------------------------------------------------

@@ -14,10 +14,9 @@ from pathlib import Path
 import pytest
 
 from harness.fleet.errors import FleetBrokenError, FleetUnavailableError, StaleReceiptError
-from harness.fleet.ports import Receipt
 from harness.fleet.transport import sqlite
 from harness.fleet.transport.sqlite import SqliteTransport
-from tests.conformance.transport_rig import START, Clock, names, turn
+from tests.conformance.transport_rig import START, Clock, names, receipts, turn
 from tests.integration import queue_child
 from tests.integration.queue_child import child
 
@@ -48,10 +47,6 @@ def stranger(path: Path, queue: SqliteTransport) -> Iterator[Execute]:
     """Executes a statement and commits it."""
     with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as connection:
         yield lambda sql, *values: connection.execute(sql, values).fetchall()
-
-
-def receipts(came: tuple[object, ...]) -> list[Receipt]:
-    return [one.receipt for one in came]  # type: ignore[attr-defined]
 
 
 # -- strangers ---------------------------------------------------------------------------------------------------------
